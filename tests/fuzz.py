@@ -48,8 +48,8 @@ steps stages random a:b : :: a: :b torch.nn:Identity torch.nn:Linear torch.nn:Mo
 torch.nn:functional torch.optim:Adam math:pi os:system json:nothing hero.strategies:Strategy
 hero.strategies.base:Strategy given:x-1 given: 1:10,2:10 0:10 1:99999999999999 0:64,32:96 *
 encoder.* ../x / // . .. ~ /dev/null /dev/zero /dev/full /etc /proc/self/mem /nonexistent/x {RUN}
-{FILE} {FOLDER} {TEXT} [/] [red]x[/] :smile: %s {} {0} \\ \\n 'a "a -- - -x --help =x a=b apebench:x
-apebench:1d_x btcx btx
+{FILE} {FOLDER} {TEXT} [/] [red]x[/] :smile: %s {} {0} \\ \\n 'a "a -- - -x --help =x a=b
+btcx btx
 """)
 LITERALS = [
     *("[]", "[1]", "[0]", "[-1]", "[[]]", "[[1]]", "[1,2,3]", "[1,2,3,4,5,6,7]", '["a"]', "[true]", "[nan]", "[1e300]"),

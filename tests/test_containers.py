@@ -133,9 +133,9 @@ def test_trajectories_of_different_lengths_keep_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (Items(lambda i: (torch.zeros(1, 8), torch.zeros(1, 8))), "a tuple of 2, as pairs of input and target are"),
-        (Items(lambda i: {"x": torch.zeros(1, 8), "y": torch.zeros(1, 8)}), "a dict of x, y, as pairs"),
-        (DataLoader(TensorDataset(torch.zeros(4, 1, 8), torch.zeros(4, 1, 8))), "a tuple of 2, as pairs"),
+        (Items(lambda i: (torch.zeros(1, 8), torch.zeros(1, 8))), "a tuple, as pairs of input and target are"),
+        (Items(lambda i: {"x": torch.zeros(1, 8), "y": torch.zeros(1, 8)}), "a dict, as pairs"),
+        (DataLoader(TensorDataset(torch.zeros(4, 1, 8), torch.zeros(4, 1, 8))), "a tuple, as pairs"),
         (hero.Windows(waves(), 3), "windows that overlap"),
         ([waves()[0], waves()[0, :, :, :8]], "trajectories of the shapes"),
         ([], "`data` of type list cannot be read"),

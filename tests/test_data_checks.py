@@ -78,7 +78,7 @@ def decided(arrays: Sequence[np.ndarray]) -> bool | None:
     return tidy(recording_of(arrays)).axes[0].periodic
 
 
-@pytest.mark.parametrize("points", [32, 64, 257, 1024])
+@pytest.mark.parametrize("points", [32, 257])
 @pytest.mark.parametrize("trajectories", [1, 5])
 @pytest.mark.parametrize("modes", [1, 4])
 def test_boundaries_of_known_fields(points: int, trajectories: int, modes: int) -> None:
@@ -99,7 +99,7 @@ def test_boundaries_of_known_fields(points: int, trajectories: int, modes: int) 
         assert "is taken as periodic" in result.notes[-1]
 
 
-@pytest.mark.parametrize("points", [64, 257, 1024])
+@pytest.mark.parametrize("points", [64, 257])
 @pytest.mark.parametrize("modes", [3, 6])
 def test_walls_are_not_periodic(points: int, modes: int) -> None:
     centres, both = (np.arange(points) + 0.5) / points, np.linspace(0, 1, points)
@@ -163,6 +163,8 @@ def test_the_file_has_the_last_word() -> None:
     # a doubled end point needs a uniform axis
     result = tidy(recording_of([u], [Axis("x", x**2, periodic=True)]))
     assert result.space == (64,)
+    once = periodic_field(np.arange(64) / 64, 10, 3, 0)
+    assert tidy(recording_of([once], [Axis("x", x**1.5)])).axes[0].periodic is False
 
 
 def test_lengths_are_cut_within_a_split() -> None:

@@ -7,22 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
+import torch
 
 import foreign
+import hero
 from conftest import Call, assert_refused
-from hero.data import Files, FileSettings, formats, load_trajectories
+from hero.analysis.doctor import diagnose
+from hero.data import FileSettings, formats, load_trajectories
 from hero.data.files import checks
-from hero.data.files.recording import Recording
-from hero.data.files.selection import Part, divided, rollouts, selected
+from hero.data.files.selection import divided, rollouts, selected
 from hero.data.files.settings import opened
 from hero.data.formats import open_recording
 from hero.errors import HeroError
+from hero.report.doctor import figures
 from hero.report.figures.runs import run_figures
 from hero.report.inputs import gather
 from hero.runs.config import make_config
+from hero.runs.folder import Run, load_data
 from hero.strategies import Strategy
 from hero.training import loop
 from test_data_checks import recording_of
@@ -74,7 +77,7 @@ def test_a_command_opens_tidies_and_samples_its_file_once(
     once = ("_recognised", "_equal_lengths", "sample", "_looked_at")
     for owner, name in zip((formats, checks, checks, checks), once, strict=True):
         count(owner, name)
-    count(Files, "load")
+    count(FileSettings, "load")
     count(Strategy, "__init__")
     update = loop.update
     monkeypatch.setattr(loop, "update", lambda *given: before_training.append(found["__init__"]) or update(*given))
@@ -104,15 +107,6 @@ def test_a_file_that_is_written_again_is_opened_again(tmp_path: Path) -> None:
     for number in range(2):
         np.save(folder / f"{number}.npy", waves(4, 9, 1, 16))
         assert len(open_recording(tmp_path / "folder", "btcx").trajectories) == 4 * (number + 1)
-
-
-def test_a_grid_with_walls_and_conditioning(tmp_path: Path) -> None:
-    write_well(tmp_path / "a.h5")
-    chosen = [f"data.path={tmp_path / 'a.h5'}", "data.fields=scalar,velocity"]
-    source = make_config(overrides=[*SMALL, *FNO, *chosen]).source
-    assert source.channel_names == ("scalar", "velocity_x", "velocity_y")
-    assert source.periodic == (True, False)
-    assert set(source.conditioning) == {"number", "density", "mask"}
 
 
 def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
@@ -149,10 +143,6 @@ def chosen(**values: Any) -> FileSettings:
     return FileSettings.model_validate({"path": "memory", **values})
 
 
-def parts_of(recording: Recording, **values: Any) -> dict[str, list[Part]]:
-    return divided(selected(recording, chosen(**values)), chosen(**values))
-
-
 class TestSplits:
     """Which states are trained on."""
 
@@ -183,8 +173,8 @@ class TestSplits:
         assert list(rollouts(parts["train"], 40)) == parts["train"]
 
     def test_the_stride_counts_states_that_are_used(self) -> None:
-        parts = parts_of(recording_of(waves(4, 10, 1, 8)), stride=3)
-        assert parts["train"][0].frames == 4
+        settings = chosen(stride=3)
+        assert divided(selected(recording_of(waves(4, 10, 1, 8)), settings), settings)["train"][0].frames == 4
 
     @pytest.mark.parametrize(
         ("values", "words"),
@@ -192,15 +182,13 @@ class TestSplits:
             ({"stride": 8}, "2 states per trajectory"),
             ({"train_share": 0.9, "val_share": 0.1}, "leave nothing for the test set"),
             ({"rollout": 50}, "longer than the 9 steps"),
+            ({"count": 1}, "too few to split in time"),
         ],
     )
     def test_refused(self, values: dict[str, Any], words: str) -> None:
+        recording = recording_of(waves(values.pop("count", 4), 10, 1, 8))
         with pytest.raises(HeroError, match=words):
-            parts_of(recording_of(waves(4, 10, 1, 8)), **values)
-
-    def test_a_short_single_trajectory_is_refused(self) -> None:
-        with pytest.raises(HeroError, match="too few to split in time"):
-            divided(recording_of(waves(1, 8, 1, 8)), chosen())
+            divided(selected(recording, chosen(**values)), chosen(**values))
 
 
 def test_states_are_the_chosen_channels_frames_and_points(tmp_path: Path) -> None:
@@ -215,12 +203,90 @@ def test_states_are_the_chosen_channels_frames_and_points(tmp_path: Path) -> Non
         dt=0.5,
         extent=(2.0, 1.0),
     ).found()
-    source = Files(found).source()
+    source = found.source()
     assert (source.space, source.channel_names, source.dt) == ((4, 4), ("u2", "u0"), 0.5)
     data = load_trajectories(source, found.split("train"), tmp_path)
     rows = [part.trajectory for part in divided(opened(found), found)["train"]]
     np.testing.assert_array_equal(data.states.numpy(), u[rows][:, ::2][:, :, [2, 0]][..., 2:10:2, ::2])
     assert not source.periodic[0]  # a part of an axis has ends
+
+
+CLOUD = ["backbone.width=8", "backbone.heads=2"]
+
+
+def write_netcdf(path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    u = waves(1, 60, 1, 12, 8)[0, :, 0]
+    axes = {"time": 0.5 * np.arange(60), "y": np.arange(12.0), "x": np.arange(8.0)}
+    packed = {"temperature": {"dtype": "i2", "scale_factor": 1e-3, "add_offset": 0.0, "_FillValue": -32768}}
+    data = xarray.Dataset({"temperature": (("time", "y", "x"), u, {"units": "K"})}, axes)
+    data.to_netcdf(path, engine="h5netcdf", encoding=packed)
+
+
+def write_cloud(path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x, phase = rng.random((40, 2)), rng.uniform(0, 6, (6, 1, 1))
+    u = np.sin(2 * np.pi * x[:, 0] + phase - 0.3 * np.arange(8)[:, None])[:, :, None]
+    np.savez(path, coords=x, u=u.astype("f4"), dt=0.1)
+
+
+LAYOUTS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "conditioning and walls": ("a.hdf5", write_well),
+    "splits": ("a.h5", write_pdearena),
+    "one run": ("a_s1.h5", lambda path: foreign.dedalus(path, waves(1, 60, 3, 8, 6)[0])),
+    "packed numbers": ("a.nc", write_netcdf),
+    "points": ("a.npz", write_cloud),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_of_each_kind_is_diagnosed_and_loaded(layout: str, tmp_path: Path) -> None:
+    """Files of a layout are read back bit for bit in test_formats_hdf5.py and test_formats_arrays.py."""
+    name, write = LAYOUTS[layout]
+    write(tmp_path / name)
+    recording = open_recording(tmp_path / name)
+    found = diagnose(recording, str(tmp_path / name))
+    assert found.trajectories == len(recording.trajectories)
+    assert {"fields", "energy"} <= set(figures(found, recording))
+    backbone = CLOUD if layout == "points" else FNO
+    config = make_config(overrides=[*SMALL, *backbone, "strategy=push_forward", f"data.path={tmp_path / name}"])
+    for split in ("train", "val", "test"):
+        data = load_data(config, split, tmp_path, "cpu")
+        assert data.shape[2:] == (config.source.channels, *config.source.space)
+        assert bool(data.states.isfinite().all())
+
+
+def through_the_flow(path: Path, folder: Path, call: Call, *chosen: str) -> Run:
+    """Doctor, training, evaluation, and prediction from the same file; the run."""
+    places = ("--runs", folder / "runs", "--data", folder / "data")
+    layout = [word for text in chosen if text.startswith("data.layout=") for word in ("--layout", text[12:])]
+    code, out, err = call("doctor", path, "--out", folder / "pictures", *layout)
+    assert code == 0, out + err
+    backbone = [] if "backbone" in "".join(chosen) else FNO
+    code, out, err = call("train", path, *settings(*SMALL, *backbone, *chosen), *places)
+    assert (code, "GM4" in out) == (0, True), err
+    (run,) = (folder / "runs").iterdir()
+    assert call("evaluate", run.name, *places)[0] == 0
+    code, _, err = call("predict", run, "--input", path, "--steps", 2, "--out", folder / "next.npy", *places)
+    assert code == 0, err
+    assert np.isfinite(np.load(folder / "next.npy")).all()
+    return Run(run)
+
+
+@pytest.mark.parametrize("layout", ["conditioning and walls", "points"])
+def test_they_go_through_the_whole_flow(layout: str, tmp_path: Path, call: Call) -> None:
+    """With an export: a model folder, or, where it needs the points of its file, a .pt2 file."""
+    name, write = LAYOUTS[layout]
+    write(tmp_path / name)
+    run = through_the_flow(tmp_path / name, tmp_path, call, "strategy=push_forward", *(CLOUD * (layout == "points")))
+    data = tmp_path / "data"
+    kind, file = ("torch", run.path / "model.pt2") if run.config.data.cloud else ("folder", run.path / "model")
+    code, _, err = call("export", run.path, "--format", kind, "--out", file, "--data", data)
+    assert code == 0, err
+    if kind == "folder":
+        context = load_data(run.config, "test", data, "cpu").first(1)
+        opened, original = (hero.load(path).rollout(context.states, 3, context.mu) for path in (file, run.path))
+        assert torch.equal(opened, original)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +333,9 @@ def test_names_that_are_neither_a_benchmark_nor_a_file(tmp_path: Path, call: Cal
     assert_refused(call("train", "burgers", "--set", "data.stride=2"), "data.stride is for data from files")
     (tmp_path / "a.h5").write_bytes(b"")
     assert_refused(call("train", "burgers", "--data", tmp_path / "a.h5"), "is a file", "hero train")
+    (tmp_path / "folder").mkdir()
+    for name in ("a.h5", "folder"):
+        assert_refused(call("doctor", tmp_path / name), name, "empty")
 
 
 def test_a_stored_configuration_with_other_choices_looks_at_the_file_again(tmp_path: Path) -> None:
@@ -290,23 +359,6 @@ def test_a_stored_configuration_with_another_file_looks_at_that_file(tmp_path: P
     (tmp_path / "a.npy").rename(tmp_path / "moved.npy")
     moved = make_config(file=tmp_path / "config.toml", overrides=[f"data.path={tmp_path / 'moved.npy'}"])
     assert moved.source.dt == 0.5
-
-
-def test_an_uneven_axis_is_not_taken_as_periodic(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["tensor"] = waves(6, 9, 1, 16)[:, :, 0]
-        file["x-coordinate"] = np.linspace(0, 1, 16) ** 1.5
-        file["t-coordinate"] = 0.1 * np.arange(10)
-    source = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]).source
-    assert source.periodic == (False,)
-    assert any("not evenly spaced" in note for note in source.files.recording.notes)
-
-
-def test_empty_files_and_folders_are_called_empty(tmp_path: Path, call: Call) -> None:
-    (tmp_path / "a.h5").touch()
-    (tmp_path / "folder").mkdir()
-    for name in ("a.h5", "folder"):
-        assert_refused(call("doctor", tmp_path / name), name, "empty")
 
 
 def test_scattered_points_are_not_drawn_as_a_line(tmp_path: Path, call: Call) -> None:

@@ -285,14 +285,6 @@ def test_folder_of_array_files(tmp_path: Path) -> None:
     assert len(recording.files) == 4
 
 
-def test_apebench_is_asked_for() -> None:
-    try:
-        import apebench  # noqa: F401
-    except ImportError:
-        refused(Path("apebench:2d_phy_kolm_flow"), "pip install apebench")
-    refused(Path("elsewhere:2d_phy_kolm_flow"))
-
-
 def weather(tmp_path: Path) -> tuple[object, np.ndarray, np.ndarray]:
     """A dataset with latitude, longitude, levels, a packed variable and a field without time."""
     xarray = pytest.importorskip("xarray")

@@ -243,9 +243,9 @@ def test_python_evaluates_on_masked_arrays(run: Run) -> None:
         hero.evaluate(lambda x: x, stray)
 
 
-def write_hdf5(path: Path, u: np.ndarray) -> tuple[Path, str]:
+def write_hdf5(path: Path, u: np.ndarray) -> Path:
     pdebench_cfd(path / "a.hdf5", np.concatenate([u, u[:, :, :1]], axis=2))
-    return path / "a.hdf5", ""
+    return path / "a.hdf5"
 
 
 def test_a_doubled_end_point_keeps_the_mask(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ FIELDS = ~OUTSIDE[[0, 1, 0]]
     ],
 )
 def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.ndarray | None, tmp_path: Path) -> None:
-    path, _ = write_hdf5(tmp_path, masked(waves()))
+    path = write_hdf5(tmp_path, masked(waves()))
     overrides = {**SMALL, "backbone.modes": 3, "data.path": str(path), **more}
     config = make_config(overrides=overrides)
     data = load_data(config, "train", tmp_path, "cpu")
@@ -294,16 +294,14 @@ def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.nd
         assert torch.equal(a, b)
 
 
-def test_the_mask_can_be_kept_from_the_network(run: Run, folder: Path, tmp_path: Path) -> None:
-    """`train.mask_input=false`: one input channel less, another run, and still nothing of masked points."""
+def test_the_mask_can_be_kept_from_the_network(folder: Path) -> None:
+    """`train.mask_input=false`: one input channel less, and another run."""
     config = make_config(overrides=settings(folder, **{"train.mask_input": False}))
     shown = make_config(overrides=settings(folder))
     assert config.run_id() != shown.run_id()
     sizes = [sum(p.numel() for p in one.build_operator().parameters()) for one in (config, shown)]
     assert sizes[1] - sizes[0] == config.backbone.width  # type: ignore[attr-defined]
-    found = train(config, tmp_path / "runs", tmp_path)
-    assert math.isfinite(evaluate(found, tmp_path).test["vrmse@1"])
-    inner = [part for part in Run(found).operator("cpu").modules() if isinstance(part, Masked)]
+    inner = [part for part in config.build_operator().modules() if isinstance(part, Masked)]
     assert [part.as_input for part in inner] == [False]
 
 
@@ -359,7 +357,7 @@ def test_states_without_values_that_a_run_needs_are_refused(tmp_path: Path, call
     np.save(tmp_path / "sea.npy", waves())
     config = make_config(overrides=settings(tmp_path))
     found = train(config, tmp_path / "runs", tmp_path)
-    path, _ = write_hdf5(tmp_path, masked(waves()))
+    path = write_hdf5(tmp_path, masked(waves()))
     with h5py.File(path, "a") as file:
         del file["Vx"]
         file["u"] = masked(waves())

@@ -9,27 +9,10 @@ import numpy as np
 import pytest
 
 from conftest import Call
-from foreign import refused
 from foreign_arrays import matlab, states
 from hero.data.formats import open_recording
-from hero.runs.folder import Run
-from test_files import FNO, SMALL, settings, waves
+from test_files import through_the_flow, waves
 from test_formats_arrays import whole
-
-
-def through_the_flow(path: Path, folder: Path, call: Call, *chosen: str) -> Run:
-    """Doctor, training with evaluation, and prediction from the same file; the run."""
-    places = ("--runs", folder / "runs", "--data", folder / "data")
-    layout = [word for text in chosen if text.startswith("data.layout=") for word in ("--layout", text[12:])]
-    code, out, err = call("doctor", path, "--out", folder / "pictures", *layout)
-    assert code == 0, out + err
-    code, _, err = call("train", path, *settings(*SMALL, *FNO, *chosen), *places)
-    assert code == 0, err
-    (run,) = (folder / "runs").iterdir()
-    code, _, err = call("predict", run, "--input", path, "--steps", 2, "--out", folder / "next.npy", *places)
-    assert code == 0, err
-    assert np.isfinite(np.load(folder / "next.npy")).all()
-    return Run(run)
 
 
 def names_of(recording: object) -> list[str]:
@@ -110,22 +93,6 @@ def test_an_imaginary_part_of_rounding_is_dropped_and_said(tmp_path: Path) -> No
     assert any("rounding" in note for note in recording.notes)
 
 
-@pytest.mark.parametrize("dtype", ["f8", "c16"])
-def test_flattened_grids_are_unfolded(tmp_path: Path, dtype: str) -> None:
-    u = states(3, 9, 2, 5, 4, seed=4).astype(dtype)
-    np.save(tmp_path / "f.npy", u[:, :, 0].reshape(3, 9, 20))
-    recording = open_recording(tmp_path / "f.npy", "b t (x=5 y=4)")
-    assert recording.space == (5, 4)
-    assert np.array_equal(whole(recording)[:, :, 0], u[:, :, 0].real)
-    part = recording.trajectories[2].read(slice(1, 8, 3), [0])
-    assert np.array_equal(part[:, 0], u[2, 1:8:3, 0].real)
-    np.savez(tmp_path / "f.npz", a=u[:, :, 0].reshape(27, 20), b=u[:, :, 1].reshape(27, 20))
-    recording = open_recording(tmp_path / "f.npz", "(b=3 t=9)(x=5 y=4)")
-    assert np.array_equal(whole(recording), u.real)
-    refused(tmp_path / "f.npy", "5 x 5 = 25", "20", layout="bt(x=5 y=5)")
-    refused(tmp_path / "f.npy", "not understood", layout="bt(x y)")
-
-
 @pytest.mark.parametrize("command", ["doctor", "train"])
 def test_a_file_without_space_is_refused_in_one_sentence(tmp_path: Path, call: Call, command: str) -> None:
     np.savez(tmp_path / "ode.npz", t=0.1 * np.arange(25), u=states(25, 3))
@@ -133,16 +100,3 @@ def test_a_file_without_space_is_refused_in_one_sentence(tmp_path: Path, call: C
     assert code == 2
     assert "no axis of space" in err
     assert "data.layout=tx" in err
-
-
-def test_staggered_grids_are_averaged_to_cells(tmp_path: Path) -> None:
-    u, v, p = states(7, 9, 6), states(7, 8, 7, seed=1), states(7, 8, 6, seed=2)
-    axes = {"x": np.arange(8.0), "y": np.arange(6.0), "t": np.arange(7.0)}
-    np.savez(tmp_path / "f.npz", u=u, v=v, p=p, **axes)
-    recording = open_recording(tmp_path / "f.npz")
-    assert names_of(recording) == ["u", "v", "p"]
-    expected = np.stack([(u[:, 1:] + u[:, :-1]) / 2, (v[:, :, 1:] + v[:, :, :-1]) / 2, p], axis=1)
-    assert np.array_equal(whole(recording)[0], expected)
-    assert sum("faces" in note for note in recording.notes) == 2
-    np.savez(tmp_path / "g.npz", u=p, w=states(8, 8, 6), **axes)  # one state more is no staggered grid
-    assert names_of(open_recording(tmp_path / "g.npz")) == ["u"]

@@ -47,7 +47,7 @@ def test_the_losses_of_a_plain_loop_are_those_of_hero_train(norm: str, data_dir:
     loss = Balanced.on(data.shape[3:], data=data if norm == "channels" else None)
     optimizer = SOAP(model.parameters(), lr=train.lr, weight_decay=train.weight_decay)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: learning_rate(s, 1.0, train.warmup, UPDATES))
-    order = [batches.indices(step).tolist() for step in range(UPDATES)]
+    order = [batches(step).index.tolist() for step in range(UPDATES)]
     theirs = []
     for window in DataLoader(Windows(data, steps), batch_sampler=order):
         optimizer.zero_grad()

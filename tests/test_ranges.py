@@ -92,20 +92,6 @@ def test_settings_return_from_toml_and_a_number_ends_the_range(tmp_path: Path) -
     assert describe(config).input == (2, 32)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"viscosity": [1e-2, 1e-3]}, "smaller number first"),
-        ({"viscosity": [1e-3]}, r"a range as \[LOW, HIGH\]"),
-        ({"dt": [0.1, 0.2]}, "task.dt is .* give a number"),
-        ({"resolution": [32, 64]}, "give an integer"),
-    ],
-)
-def test_what_is_no_range_is_told_in_one_sentence(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(HeroError, match=words):
-        get_task("burgers", settings)
-
-
 def test_there_is_no_solver_for_all_and_no_shift(tmp_path: Path) -> None:
     config = tiny(task__viscosity=[1e-3, 1e-2])
     source = config.source

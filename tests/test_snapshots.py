@@ -18,9 +18,9 @@ from hero.data.files.recording import resampled
 from hero.data.formats import open_recording
 from hero.data.formats.names import find_rule
 from hero.results import Result
-from test_files import FNO, SMALL, settings, waves
+from test_files import FNO, SMALL, settings, through_the_flow, waves
 from test_formats_arrays import whole
-from test_own_files import names_of, through_the_flow
+from test_own_files import names_of
 
 
 def rule_of(*names: str) -> str:

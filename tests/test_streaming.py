@@ -121,7 +121,7 @@ def test_a_damaged_window_stops_the_training_with_one_sentence(file: Path, tmp_p
     data = load_data(config, "train", tmp_path, "cpu")
     windows = config.windows(data)
     assert isinstance(data, FileTrajectories)
-    broken = data.kept[windows.indices(5)[0] // windows.starts].trajectory
+    broken = data.kept[windows(5).index[0] // windows.starts].trajectory
     close_hdf5()
     with h5py.File(file, "r+") as content:
         content["tensor"][broken] = np.nan

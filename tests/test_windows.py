@@ -19,7 +19,7 @@ def test_the_papers_protocol_has_2300_windows_in_115_batches() -> None:
     windows = Batches(numbered(50, 51), unroll=5, batch=20, seed=0)
     assert windows.count == 2300
     assert windows.per_epoch == 115
-    assert {len(windows.indices(step)) for step in range(115)} == {20}
+    assert {len(windows(step).index) for step in range(115)} == {20}
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,7 +50,7 @@ def test_a_window_is_a_plain_slice_of_its_trajectory() -> None:
     slices = [data[i, t : t + 4] for i in range(3) for t in range(6)]
     for step in range(2 * windows.per_epoch):
         batch = windows(step)
-        for row, number in enumerate(windows.indices(step).tolist()):
+        for row, number in enumerate(windows(step).index.tolist()):
             assert torch.equal(batch.context.states[row], slices[number][:1])
             assert torch.equal(batch.truth[row], slices[number][1:])
         assert batch.context.mu is None
@@ -71,8 +71,8 @@ def test_a_batch_depends_on_its_step_alone_not_on_what_was_drawn_before() -> Non
 def test_seeds_and_epochs_differ_in_order_and_noise() -> None:
     data = numbered(4, 21)
     one, two = Batches(data, 5, 64, seed=0), Batches(data, 5, 64, seed=1)
-    assert not torch.equal(one.indices(0), two.indices(0))
-    assert not torch.equal(one.indices(0), one.indices(1))
+    assert not torch.equal(one(0).index, two(0).index)
+    assert not torch.equal(one(0).index, one(1).index)
     draws = [torch.rand(4, generator=w(s).generator) for w in (one, two) for s in (0, 1)]
     assert all(not torch.equal(a, b) for i, a in enumerate(draws) for b in draws[:i])
 

@@ -29,7 +29,7 @@ from hero.data.files.handed import (
     unpacked,
     with_forcing,
 )
-from hero.data.files.trajectories import all_trajectories
+from hero.data.files.settings import all_trajectories
 from hero.data.formats.named import FORCING
 from hero.data.trajectories import Context, Trajectories, masked_trajectories, states_of
 from hero.deploy.model_folder import Operator, find_model, open_model

@@ -101,4 +101,4 @@ RECOMMENDED = "recipe"
 def key_of(data: str | None) -> str:
     """The setting that data named by one word stand for: a path is a file, a plain word a benchmark."""
     is_file = data is not None and data not in TASKS and (Path(data).exists() or "/" in data or "." in data)
-    return "data.path" if is_file or (data or "").startswith("apebench:") else "task.name"
+    return "data.path" if is_file else "task.name"

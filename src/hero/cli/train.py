@@ -134,7 +134,7 @@ def find_checkpoint(name: str, where: Folders) -> Path:
 
 def file_summary(config: "RunConfig") -> list[str]:
     """Lines that say what was found in a file, the decisions taken in reading it, and the network with its cost."""
-    from hero.data import SPLITS, Files, FileSettings
+    from hero.data import SPLITS, FileSettings
     from hero.study.cost.count import network_sentence
 
     found = config.data
@@ -148,7 +148,7 @@ def file_summary(config: "RunConfig") -> list[str]:
     return [
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
         f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test",
-        *(f"note: {note}" for note in Files(found).recording.notes),
+        *(f"note: {note}" for note in found.recording.notes),
         network_sentence(config),
     ]
 

@@ -283,9 +283,7 @@ def parse_keep(words: Sequence[str], names: Sequence[str]) -> list[Rule]:
                 raise unknown_name(f"channel in backbone.keep={word}:", name, names)
         numbers = tuple(list(names).index(name) for name in given) or tuple(range(len(names)))
         if (kind in VALUED) != (found[3] is not None):
-            raise HeroError(
-                f"backbone.keep={word} is not possible; write a bound as low:{names[0]}=0, others without =."
-            )
+            raise HeroError(f"backbone.keep={word} is not possible; write a bound as low:{names[0]}=0, others without.")
         value = math.nan if found[3] is None else float(found[3])
         rules += [Rule(kind, numbers)] if kind == "total" else [Rule(kind, (c,), value) for c in numbers]
     for c, name in enumerate(names):

@@ -1,7 +1,6 @@
 """The sources of data by name, and what the rest of hero needs of them."""
 
 from hero.data.files.settings import FOUND as FOUND, FileSettings as FileSettings
-from hero.data.files.trajectories import Files as Files
 from hero.data.source import Source as Source
 from hero.data.tasks.store import SCORED as SCORED, SPLITS as SPLITS, DataSettings as DataSettings, Split as Split
 from hero.data.tasks.store import TASKS as TASKS, data_summary as data_summary, generate as generate

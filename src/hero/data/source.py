@@ -14,7 +14,7 @@ from hero.data.files.recording import Axis
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
-    from hero.data.files.trajectories import Files
+    from hero.data.files.settings import FileSettings
     from hero.data.tasks.task import Task
 
 
@@ -48,7 +48,7 @@ class Source:
     forcing: tuple[str, ...] = ()
     """Quantities that depend on time and are known in advance."""
     task: Task | None = None
-    files: Files | None = None
+    files: FileSettings | None = None
 
     @property
     def dims(self) -> int:
@@ -78,7 +78,7 @@ class Source:
 
     def exact_axes(self) -> tuple[Axis, ...]:
         """The axes with all their points; where they are unevenly spaced, the file has them."""
-        return self.files.recording.axes if self.files is not None and self.files.settings.uneven else self.axes
+        return self.files.recording.axes if self.files is not None and self.files.uneven else self.axes
 
     def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
         """Coordinates (points, d) and quadrature weights of scattered points; None on a grid."""
@@ -91,5 +91,5 @@ class Source:
     def settings(self) -> dict[str, Any]:
         """Coefficients and numerics of a benchmark, or what was found in the file; ready for JSON."""
         if self.files is not None:
-            return self.files.settings.model_dump()
+            return self.files.model_dump()
         return {} if self.task is None else self.task.settings()

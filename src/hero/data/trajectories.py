@@ -48,7 +48,6 @@ class Context:
         return Context(*(None if part is None else function(part) for part in parts))  # type: ignore[arg-type]
 
     def to(self, device: torch.device | str) -> Context:
-        """A copy on `device`."""
         return self.each(lambda part: part.to(device))
 
     def check_forcing(self, steps: int) -> None:
@@ -172,7 +171,6 @@ class Trajectories:
         return None if self.forcing is None else replace(self, states=self.forcing).gather(trajectory, start, count)
 
     def to(self, device: torch.device | str) -> Trajectories:
-        """A copy on `device`."""
         return self._each(lambda values: values.to(device))
 
     def each(self) -> Iterator[Tensor]:

@@ -83,11 +83,6 @@ class Batches:
             self._order_there = self._order.to(self.data.device) if self.data.is_in_memory else self._order
         return slice(position * self.batch, (position + 1) * self.batch)
 
-    def indices(self, step: int) -> Tensor:
-        """The window numbers of batch `step`, on the CPU."""
-        position = self._position(step)  # first: it draws the order
-        return self._order[position]
-
     def __call__(self, step: int) -> Batch:
         """The batch of update `step`, with a generator seeded for that step."""
         return self._batch(step, self._read(step))
@@ -163,9 +158,7 @@ class Windows(Dataset[Any]):
         states = states_of(trajectories, "(trajectory, time, channel, *space)", 4)
         check_number("steps", steps, low=1, whole=True)
         if steps >= states.shape[1]:
-            raise HeroError(
-                f"trajectories of {states.shape[1]} states have no windows of {steps} steps; give fewer steps."
-            )
+            raise HeroError(f"trajectories of {states.shape[1]} states have no windows of {steps} steps; give fewer.")
         self.states, self.steps, self.as_dict = masked_trajectories(states).states, steps, as_dict
         self.starts = states.shape[1] - steps
 

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from hero.config import Facts
-from hero.data import Files, FileSettings, Source, get_task, load_trajectories
+from hero.data import FileSettings, Source, get_task, load_trajectories
 from hero.data.files.checks import are_equal_steps, tidy, time_steps
 from hero.data.files.recording import resampled
 from hero.data.files.selection import Part, chosen_conditioning, matched_channels, selected
@@ -57,14 +57,14 @@ def starting_states(
 def source_of(card: ModelCard) -> Source:
     """The data that the operator was trained on."""
     if "fingerprint" in card.settings:
-        return Files(FileSettings.from_values("data", card.settings, Facts())).source()
+        return FileSettings.from_values("data", card.settings, Facts()).source()
     return get_task(card.task, card.settings).source()
 
 
 def described(card: ModelCard, mu: Tensor | None) -> RolloutHeader:
     """The description of a rollout in its file; `mu` is its conditioning."""
     source = source_of(card)
-    there = source.files is None or Path(source.files.settings.path).exists()
+    there = source.files is None or Path(source.files.path).exists()
     points = source.points() if there else None
     axes = source.exact_axes() if there else source.axes
     return RolloutHeader(
@@ -87,7 +87,7 @@ def described(card: ModelCard, mu: Tensor | None) -> RolloutHeader:
 def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]]:
     """The trajectories of a recording with the channels, stride and grid points of the operator."""
     own = source_of(card)
-    chosen = own.files.settings if own.files else FileSettings(path=str(path))
+    chosen = own.files or FileSettings(path=str(path))
     given = open_recording(path, chosen.layout)
     recording = tidy(resampled(given, chosen.resample if given.times else 0.0))
     channels = {channel.name for channel in recording.channels}

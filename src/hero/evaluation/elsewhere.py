@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hero.config import Facts
 from hero.config.settings import flagged
-from hero.data import DataSettings, Files, FileSettings, Source, Split, Task, get_task, load_split, load_trajectories
+from hero.data import DataSettings, FileSettings, Source, Split, Task, get_task, load_split, load_trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.files import file_hash
@@ -80,7 +80,7 @@ def evaluate_on(
     scoring = replace(config.scoring, steps=min(HORIZON, steps))
     measured = trained.measure(truth, scoring=scoring, title=f"{run.name}, {name}")
     if source.files and "data.path" in values:
-        name += f"-{source.files.settings.fingerprint[:6]}"  # files of one name may differ
+        name += f"-{source.files.fingerprint[:6]}"  # files of one name may differ
     found = OtherMetrics(
         run=run.name,
         **config.identity(),
@@ -115,7 +115,7 @@ def other_source(
         if task:
             raise HeroError(f"task.{next(iter(task))} is for benchmarks; data from files have no coefficients.")
         files = other_files(config.data, data) if data else config.data
-        return Files(files).source() if isinstance(files, FileSettings) else own, files.split(split)
+        return files.source() if isinstance(files, FileSettings) else own, files.split(split)
     sizes = config.data.model_dump() if isinstance(config.data, DataSettings) else {}
     part = DataSettings.from_values("data", {**sizes, **data}, Facts()).split(split)
     if own.task and task.get("name", own.name) == own.name:

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from hero.data.formats.claims import check_stored
+from hero.data.files.handles import check_stored
 from hero.errors import HeroError, NoPermissionError
 from hero.files import FIELD, UNSEALED, is_whole, reading, sealed, sealed_archive, write_atomic
 

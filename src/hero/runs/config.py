@@ -25,7 +25,7 @@ from hero.config import Facts, Settings, parse_override, read_toml
 from hero.config.parse import dotted
 from hero.config.registry import trust
 from hero.config.settings import flagged
-from hero.data import FOUND, SCORED, DataSettings, Files, FileSettings, Source, Split, get_task
+from hero.data import FOUND, SCORED, DataSettings, FileSettings, Source, Split, get_task
 from hero.data.files.settings import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
@@ -277,7 +277,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
 
     given_train = found_start(staged(sections.pop("train", {})))
-    files = source.files.settings if source.files else None
+    files = source.files
     facts = facts_of(source, strategy, given_train.get("steps", TrainSettings.model_fields["steps"].default))
     train = TrainSettings.from_values("train", given_train, facts)
     losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
@@ -316,7 +316,7 @@ def facts_of(source: Source, strategy: type[Strategy[Any]], updates: Any) -> Fac
         source.channels,
         conditioned=bool(source.conditioning),
         from_files=source.files is not None,
-        train_steps=source.files.settings.train_steps if source.files else 0,
+        train_steps=source.files.train_steps if source.files else 0,
     )
 
 
@@ -330,7 +330,7 @@ def find_source(task: Mapping[str, Any], data: Mapping[str, Any]) -> Source:
         return get_task(task.get("name", "burgers"), settings).source()
     if settings:
         raise HeroError(f"task.{next(iter(settings))} is for benchmarks; data from files have no coefficients.")
-    return Files(FileSettings.from_values("data", data, Facts())).source()
+    return FileSettings.from_values("data", data, Facts()).source()
 
 
 def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:

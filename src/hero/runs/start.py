@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from hero.data.formats.claims import check_stored
+from hero.data.files.handles import check_stored
 from hero.errors import HeroError, NoPermissionError, reason_of
 from hero.models.lora import matching
 from hero.models.wrappers import Wrapper

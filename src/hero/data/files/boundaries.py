@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from hero.data.files.recording import Axis, Recording, on_grid
+from hero.data.files.recording import Axis, Recording, cut
 
 UNEVEN = 1e-3
 """Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
@@ -32,19 +31,21 @@ def decide_boundaries(recording: Recording, states: Sequence[np.ndarray]) -> Rec
     """`periodic` of every axis decided, and doubled end points dropped; `states` are (frame, channel, *space) parts."""
     for place, axis in enumerate(recording.axes):
         lines = [np.moveaxis(values, place + 2, -1) for values in states]
-        if axis.periodic is not False and is_doubled(axis, lines):
-            recording = _without_last(recording, place)
-            states = [values.take(range(axis.points - 1), axis=place + 2) for values in states]
+        doubled = axis.periodic is not False and is_doubled(axis, lines)
+        if doubled:
+            periodic = True
             note = f"{axis.name}: the last point repeats the first and is dropped; the axis is periodic."
         elif axis.periodic is None:
             periodic, reason = is_periodic(lines)
             if periodic and not is_even(np.diff(axis.coordinates)):
                 periodic, reason = False, "its points are not evenly spaced"
-            recording = _with_axis(recording, place, replace(axis, periodic=periodic))
             note = f"{axis.name} is taken as {'periodic' if periodic else 'not periodic'}: {reason}."
         else:
             continue
-        recording = replace(recording, notes=(*recording.notes, note))
+        known = [periodic if i == place else one.periodic for i, one in enumerate(recording.axes)]
+        parts = [slice(-1 if doubled and i == place else None) for i in range(len(known))]
+        recording = replace(cut(recording, parts, known), notes=(*recording.notes, note))
+        states = [values[..., *parts] for values in states]
     return recording
 
 
@@ -80,11 +81,8 @@ def is_even(values: np.ndarray | Tensor, tolerance: float = UNEVEN) -> bool:
 
 def _scale(states: np.ndarray) -> np.ndarray:
     """The range of each channel over all finite values, (1, channel, 1, ...); tiny where it is zero."""
-    rest = (0, *range(2, states.ndim))
-    finite = np.isfinite(states)
-    high = np.max(states, axis=rest, keepdims=True, initial=-np.inf, where=finite)
-    low = np.min(states, axis=rest, keepdims=True, initial=np.inf, where=finite)
-    return np.where(finite.any(axis=rest, keepdims=True), np.maximum(high - low, 1e-300), 1e-300)
+    ranges = np.ma.masked_invalid(states).ptp(axis=(0, *range(2, states.ndim)), keepdims=True)
+    return np.maximum(ranges.filled(0), 1e-300)
 
 
 def _varies(lines: Sequence[np.ndarray]) -> bool:
@@ -118,22 +116,3 @@ def _ends_move(lines: Sequence[np.ndarray]) -> bool:
         if (values > MOVING_VALUES).any() or (slopes > MOVING_SLOPES).any():
             return True
     return False
-
-
-def _with_axis(recording: Recording, place: int, axis: Axis) -> Recording:
-    axes = (*recording.axes[:place], axis, *recording.axes[place + 1 :])
-    return replace(recording, axes=axes)
-
-
-def _without_last(recording: Recording, place: int) -> Recording:
-    axis, mask = recording.axes[place], recording.mask
-    index: Any = (..., slice(None, -1), *(slice(None),) * (len(recording.axes) - place - 1))
-
-    def shorter(values: np.ndarray) -> np.ndarray:
-        return values[index]
-
-    return replace(
-        _with_axis(recording, place, replace(axis, coordinates=axis.coordinates[:-1], periodic=True)),
-        trajectories=[on_grid(one, shorter) for one in recording.trajectories],
-        mask=None if mask is None else shorter(mask),
-    )

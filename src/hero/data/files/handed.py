@@ -171,17 +171,9 @@ def _of_item(item: Any) -> dict[str, np.ndarray]:
     if isinstance(item, list | tuple) and len(item) == 1:
         item = item[0]
     named = item if isinstance(item, Mapping) else {"u": item}
-    if (
-        "u" not in named
-        or not set(named) <= {"u", "mu"}
-        or not all(isinstance(v, np.ndarray | Tensor) for v in named.values())
-    ):
-        found = type(item).__name__
-        if isinstance(item, list | tuple | Mapping):
-            found += f" of {', '.join(map(str, item)) if isinstance(item, Mapping) else len(item)}"
-        raise HeroError(
-            f"`data` gives a {found}, as pairs of input and target are, and {ITEMS}; give whole trajectories."
-        )
+    if not {"u"} <= set(named) <= {"u", "mu"} or not is_array(named):
+        found = f"{type(item).__name__}, as pairs of input and target are"
+        raise HeroError(f"`data` gives a {found}, and {ITEMS}.")
     return {name: as_array(part) for name, part in named.items()}
 
 
@@ -190,15 +182,10 @@ def _stacked(rows: Sequence[Mapping[str, np.ndarray]]) -> Any:
     if not rows:
         raise HeroError(f"`data` are empty; {ITEMS}.")
     shapes = [row["u"].shape for row in rows]
-    if (
-        len({shape[1:] for shape in shapes}) > 1
-        or not 3 <= len(shapes[0]) <= 5
-        or len({tuple(row) for row in rows}) > 1
-    ):
+    kinds = {(row["u"].shape[1:], *row) for row in rows}
+    if len(kinds) > 1 or not 3 <= len(shapes[0]) <= 5:
         known = ", ".join(map(str, sorted(set(shapes))[:4]))
-        raise HeroError(
-            f"`data` have trajectories of the shapes {known}; each must be (time, channel, *space) on one grid."
-        )
+        raise HeroError(f"`data` have trajectories of the shapes {known}; give (time, channel, *space) on one grid.")
     frames = [shape[0] for shape in shapes]
     states = np.full((len(rows), max(frames), *shapes[0][1:]), np.nan, np.float32)
     for i, row in enumerate(rows):
@@ -218,9 +205,7 @@ def store_dataset(data: Any, folder: Path) -> Path:
         raise HeroError(f"{', '.join(complex_ones)} is complex; give its real and its imaginary part as two variables.")
     dataset = dataset[[name for name, part in dataset.data_vars.items() if part.dtype.kind in "fiu"]]
     if sum(4 * part.size for part in dataset.data_vars.values()) > LARGEST:
-        raise HeroError(
-            f"`data` of {dataset.nbytes / 1e9:.1f} GB are too large; save them with `.to_zarr`, give the path."
-        )
+        raise HeroError(f"`data` of {dataset.nbytes / 1e9:.1f} GB are too large; use `.to_zarr` and give the path.")
     dataset = dataset.assign({name: part.astype(np.float32) for name, part in dataset.data_vars.items()})
     for part in (dataset, *dataset.variables.values()):
         part.attrs = {
@@ -229,9 +214,7 @@ def store_dataset(data: Any, folder: Path) -> Path:
     try:
         content = bytes(dataset.to_netcdf(format="NETCDF3_64BIT", engine="scipy"))
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise HeroError(
-            f"`data` cannot be stored ({reason_of(error)}); drop that part, or save it and give the path."
-        ) from error
+        raise HeroError(f"`data` cannot be stored ({reason_of(error)}); save it and give the path.") from error
     path = folder / f"given-{hashlib.sha256(content).hexdigest()[:12]}.nc"
     if not (path.is_file() and path.read_bytes() == content):
         write_atomic(path, content)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ Series = Callable[[slice], np.ndarray]
 
 SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Names of splits as people write them, and ours."""
-UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
+UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr")
 """Formats whose channels are not named."""
 
 
@@ -153,6 +154,23 @@ class Recording:
         return tuple(self.trajectories[0].scalars) if self.trajectories else ()
 
 
+def cut(recording: Recording, parts: Sequence[slice], periodic: Sequence[bool | None]) -> Recording:
+    """The recording on a part of each axis, which is periodic, not, or unknown."""
+    grid: tuple[Any, ...] = tuple(parts)
+    points, weights = (None if values is None else values[grid[0]] for values in (recording.points, recording.weights))
+    return replace(
+        recording,
+        axes=tuple(
+            replace(axis, coordinates=axis.coordinates[part], periodic=wraps)
+            for axis, part, wraps in zip(recording.axes, grid, periodic, strict=True)
+        ),
+        trajectories=[on_grid(one, lambda values: values[..., *grid]) for one in recording.trajectories],
+        mask=None if recording.mask is None else recording.mask[:, *grid],
+        points=points,
+        weights=weights,
+    )
+
+
 @lru_cache(maxsize=2)
 def resampled(recording: Recording, dt: float) -> Recording:
     """States at steps of `dt` from the first frame of each trajectory on, linear between the frames of the file, whose
@@ -163,10 +181,7 @@ def resampled(recording: Recording, dt: float) -> Recording:
     clocks = clocks * len(recording.trajectories) if len(clocks) == 1 else clocks
     lengths = [one.frames for one in recording.trajectories]
     if [len(clock) for clock in clocks] != lengths or any((np.diff(clock) <= 0).any() for clock in clocks):
-        raise HeroError(
-            f"{recording.files[0]} has no times that increase for each of its trajectories, so data.resample does not "
-            "apply; leave it out."
-        )
+        raise HeroError(f"{recording.files[0]} has no increasing times, so data.resample does not apply; leave it out.")
     runs = []
     for one, clock in zip(recording.trajectories, clocks, strict=True):
         frames = int((clock[-1] - clock[0]) / dt + 1e-6) + 1

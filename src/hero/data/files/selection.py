@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hero.data.files.checks import SPLIT_FRAMES, UnfitError, dt_at, too_short
-from hero.data.files.recording import UNNAMED, Axis, Recording, Trajectory, on_grid, strided
+from hero.data.files.recording import UNNAMED, Axis, Recording, Trajectory, cut, strided
 from hero.data.tasks.store import SCORED, SPLITS
 from hero.errors import HeroError, unknown_name
 
@@ -45,10 +45,7 @@ def _bounds(text: str, axis: Axis) -> tuple[int, int]:
     bounds = re.fullmatch(r"(\d*):(\d*)", text)
     start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
     if not 0 <= start < stop <= axis.points:
-        raise HeroError(
-            f"data.crop={text!r} is not a part of axis {axis.name} with {axis.points} points; write START:STOP, as in "
-            f"0:{axis.points // 2}."
-        )
+        raise HeroError(f"data.crop={text!r} is no part of {axis.name} with {axis.points} points; write START:STOP.")
     return start, stop
 
 
@@ -63,45 +60,36 @@ def _selected(
 ) -> Recording:
     """The same object for the same choices, since whether it is fit is looked for once for each."""
     names = [channel.name for channel in recording.channels]
-    grid: tuple[Any, ...] = tuple(slice(*cut) for cut in cuts)
-    mask = None if recording.mask is None else recording.mask[list(channels)][:, *grid]
-    points, weights = (None if part is None else part[grid[0]] for part in (recording.points, recording.weights))
-    positions = () if points is None else tuple(points.T)
+    part = cut(recording, [slice(*bounds) for bounds in cuts], periodic)
+    mask = None if part.mask is None else part.mask[list(channels)]
+    positions = () if part.points is None else tuple(part.points.T)
 
-    def chosen(whole: Trajectory) -> Trajectory:
-        series = {n: whole.series.get(n) or partial(_channel, whole, names.index(n)) for n in forcing}
-        cut = on_grid(strided(replace(whole, series=series), stride), lambda values: values[..., *grid])
-        read = partial(_channels, cut, channels)
-        return replace(cut, read=read, fields=partial(_fields, cut, positions) if positions else cut.fields)
+    def chosen(one: Trajectory) -> Trajectory:
+        series = {n: one.series.get(n) or partial(_channel, one, names.index(n)) for n in forcing}
+        found = strided(replace(one, series=series), stride)
+
+        def read(frames: slice, wanted: Sequence[int]) -> np.ndarray:
+            return found.read(frames, [channels[c] for c in wanted])
+
+        def fields() -> np.ndarray:
+            """A network knows of scattered points by their values alone, so their positions condition it."""
+            return np.stack([*(() if found.fields is None else found.fields()), *positions])
+
+        return replace(found, read=read, fields=fields if positions else found.fields)
 
     return replace(
-        recording,
+        part,
         channels=tuple(recording.channels[c] for c in channels),
-        axes=tuple(
-            replace(axis, coordinates=axis.coordinates[cut], periodic=wraps)
-            for axis, cut, wraps in zip(recording.axes, grid, periodic, strict=True)
-        ),
         dt=dt_at(recording, stride),
         times=tuple(times[..., ::stride] for times in recording.times),
-        trajectories=[chosen(one) for one in recording.trajectories],
+        trajectories=[chosen(one) for one in part.trajectories],
         field_names=(*recording.field_names, *"xyz"[: len(positions)]),
         mask=None if mask is None or mask.all() else mask,
-        points=points,
-        weights=weights,
     )
 
 
 def _channel(whole: Trajectory, channel: int, frames: slice) -> np.ndarray:
     return whole.read(frames, [channel])[:, 0]
-
-
-def _channels(whole: Trajectory, chosen: Sequence[int], frames: slice, wanted: Sequence[int]) -> np.ndarray:
-    return whole.read(frames, [chosen[c] for c in wanted])
-
-
-def _fields(whole: Trajectory, positions: Sequence[np.ndarray]) -> np.ndarray:
-    """A network knows of scattered points by their values alone, so their positions condition it."""
-    return np.stack([*(() if whole.fields is None else whole.fields()), *positions])
 
 
 def _named(what: str, names: Sequence[str], possible: Sequence[str], recording: Recording) -> list[str]:
@@ -191,10 +179,7 @@ def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part
     for problem in too_short(recording, settings.stride):
         raise problem
     if settings.train_share + settings.val_share >= 1:
-        raise HeroError(
-            f"data.train_share={settings.train_share:g} and data.val_share={settings.val_share:g} leave nothing for "
-            "the test set; lower one."
-        )
+        raise HeroError("data.train_share and data.val_share leave nothing for the test set; lower one.")
     whole = whole_parts(recording, settings)
     if settings.train_trajectories:
         whole["train"] = whole["train"][: settings.train_trajectories]

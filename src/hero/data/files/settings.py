@@ -1,13 +1,15 @@
-"""Settings of data from files: what a user may say, and what is found in the file when it is opened.
+"""Files as a source of data: what a user may say of them, and what is found in the file when it is opened.
 
 A stored configuration holds everything that was found, so a run can be opened, exported and rolled out where the file
-is not.
+is not. The file is needed for training and evaluation only, and must not have changed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -19,9 +21,11 @@ from hero.config import Facts, Settings, setting
 from hero.config.settings import Words, flagged
 from hero.data.files.boundaries import is_even
 from hero.data.files.checks import UnfitError, problems, tidy
-from hero.data.files.recording import Recording, resampled
+from hero.data.files.handed import is_as_given
+from hero.data.files.recording import Axis, Recording, resampled
 from hero.data.files.selection import (
     LONGEST_ROLLOUT,
+    Part,
     chosen_conditioning,
     divided,
     each_axis,
@@ -30,8 +34,11 @@ from hero.data.files.selection import (
     renamed,
     selected,
 )
+from hero.data.files.trajectories import FileTrajectories, watched
 from hero.data.formats import open_recording
+from hero.data.source import Source
 from hero.data.tasks.store import SPLITS, Split
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 
 HASHED = 2**20
@@ -112,9 +119,7 @@ class FileSettings(Settings):
         splits = [self.split(name) for name in SPLITS]
         lengths = [*self.space, *(one.trajectories for one in splits), *(one.steps for one in splits)]
         if not 1 <= dims <= 3 or not all(per_axis) or not self.channels or min(lengths) < 1 or not self.dt > 0:
-            raise HeroError(
-                "data.fingerprint is set with values that no file has; leave it out, and the file is read again."
-            )
+            raise HeroError("data.fingerprint is set with values that no file has; leave it out.")
 
     def found(self) -> Self:
         """The settings with everything that the file says."""
@@ -130,7 +135,7 @@ class FileSettings(Settings):
         sizes |= {f"{name}_steps": parts[name][0].frames - 1 for name in SPLITS}
         return self.model_copy(
             update={
-                "path": str(Path(self.path).resolve()) if Path(self.path).exists() else self.path,
+                "path": str(Path(self.path).resolve()),
                 "format": recording.format,
                 "fields": names,
                 "channels": renamed(self.channels, names),
@@ -158,6 +163,57 @@ class FileSettings(Settings):
         """The size of the split `train`, `val` or `test`."""
         return Split(name, getattr(self, f"{name}_trajectories"), getattr(self, f"{name}_steps"), self.split_seed)
 
+    def source(self) -> Source:
+        """What is known of the data without opening the file."""
+        stem = Path(self.path).stem
+        return Source(
+            name=re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:40] or "data",
+            title=stem,
+            dt=self.dt,
+            space=self.space,
+            extents=self.extent,
+            periodic=self.periodic,
+            channel_names=self.channels,
+            units=self.units,
+            conditioning=self.condition,
+            forcing=self.forcing,
+            axes=tuple(self._axis(i) for i in range(len(self.axes))),
+            time_unit=self.time_unit,
+            cloud=self.cloud,
+            masked=self.masked,
+            files=self,
+        )
+
+    def _axis(self, i: int) -> Axis:
+        ends = 0.0, last_point(self.extent[i], self.space[i], self.periodic[i])
+        if self.axis_first and self.axis_last:  # earlier versions did not store them
+            ends = self.axis_first[i], self.axis_last[i]
+        x = np.linspace(*ends, self.space[i])
+        x[1:-1] = np.nan if self.uneven else x[1:-1]
+        return Axis(self.axes[i], x, self.periodic[i], self.axis_units[i] if self.axis_units else "")
+
+    @property
+    def recording(self) -> Recording:
+        """What the settings choose of the file, which must be the one that the run was made with."""
+        recording = opened(self)
+        for path in recording.files:
+            if not is_as_given(path):
+                raise HeroError(f"{path} is damaged (its checksum differs); hand its arrays over again.")
+        return recording
+
+    def is_streamed(self, name: str) -> bool:
+        """Whether a split stays in its file, because it is larger than data.memory."""
+        split = self.split(name)
+        size = 4 * split.trajectories * (split.steps + 1) * len(self.channels) * math.prod(self.space)
+        return size > self.memory * 1e9
+
+    def load(self, name: str) -> Trajectories:
+        """The split `train`, `val` or `test`: in memory if it is small enough, else read as it is asked for."""
+        recording = self.recording
+        parts = divided(recording, self)[name]
+        trajectories = FileTrajectories(watched(recording), parts, self.condition)
+        return trajectories if self.is_streamed(name) else trajectories.in_memory(f"reading {name}")
+
 
 FOUND = flagged(FileSettings, "found")
 """Settings that are taken from the file again when others of a stored configuration change."""
@@ -173,10 +229,7 @@ def opened(settings: FileSettings) -> Recording:
     for problem in unfit(recording, settings):
         raise problem
     if settings.fingerprint and fingerprint(given) != settings.fingerprint:
-        raise HeroError(
-            f"{settings.path} is not the file that this run was trained on (its fingerprint differs); restore it, or "
-            "train again."
-        )
+        raise HeroError(f"{settings.path} is not the file that this run was trained on; restore it, or train again.")
     return selected(recording, settings)
 
 
@@ -208,3 +261,11 @@ def fingerprint(recording: Recording) -> str:
                 file.seek(max(HASHED, size - HASHED))
                 digest.update(file.read(HASHED))
     return digest.hexdigest()[:16]
+
+
+def all_trajectories(path: Path, forcing: Sequence[str] = ()) -> Trajectories:
+    """Every trajectory of a file with all of its channels, its conditioning and the named forcing, in memory."""
+    recording = selected(tidy(open_recording(path)), FileSettings(path=str(path), forcing=tuple(forcing)))
+    frames = min(trajectory.frames for trajectory in recording.trajectories)
+    parts = [Part(i, 0, frames) for i in range(len(recording.trajectories))]
+    return FileTrajectories(recording, parts, chosen_conditioning(recording, ())).in_memory()

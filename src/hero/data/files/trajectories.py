@@ -1,18 +1,12 @@
-"""Files as a source of data. A file is needed for training and evaluation only, and must not have changed.
-
-Trajectories that are too large for the memory stay in their file: windows and μ are read when they are asked for.
-"""
+"""Trajectories that are too large for the memory stay in their file: windows and μ are read when they are asked for."""
 
 from __future__ import annotations
 
-import math
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,80 +14,14 @@ import torch
 from torch import Tensor
 
 from hero.console import progress_bar
-from hero.data.files.checks import not_finite, tidy
-from hero.data.files.handed import is_as_given
-from hero.data.files.recording import Axis, Recording, Trajectory
-from hero.data.files.selection import Part, chosen_conditioning, divided, last_point, selected
-from hero.data.files.settings import FileSettings, opened
-from hero.data.formats import open_recording
-from hero.data.source import Source
+from hero.data.files.checks import not_finite
+from hero.data.files.recording import Recording, Trajectory
+from hero.data.files.selection import Part
 from hero.data.trajectories import Statistics, Trajectories
 from hero.errors import HeroError
 from hero.parallel import from_first
 
 CHECK_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Files:
-    """The trajectories of a file or folder, by everything that was found in it."""
-
-    settings: FileSettings
-
-    def source(self) -> Source:
-        """What is known of them without opening the file."""
-        found = self.settings
-        stem = Path(found.path).stem
-        return Source(
-            name=re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:40] or "data",
-            title=stem,
-            dt=found.dt,
-            space=found.space,
-            extents=found.extent,
-            periodic=found.periodic,
-            channel_names=found.channels,
-            units=found.units,
-            conditioning=found.condition,
-            forcing=found.forcing,
-            axes=tuple(self._axis(i) for i in range(len(found.axes))),
-            time_unit=found.time_unit,
-            cloud=found.cloud,
-            masked=found.masked,
-            files=self,
-        )
-
-    def _axis(self, i: int) -> Axis:
-        found = self.settings
-        ends = 0.0, last_point(found.extent[i], found.space[i], found.periodic[i])
-        if found.axis_first and found.axis_last:  # earlier versions did not store them
-            ends = found.axis_first[i], found.axis_last[i]
-        x = np.linspace(*ends, found.space[i])
-        x[1:-1] = np.nan if found.uneven else x[1:-1]
-        return Axis(found.axes[i], x, found.periodic[i], found.axis_units[i] if found.axis_units else "")
-
-    @property
-    def recording(self) -> Recording:
-        """What the settings choose of the file, which must be the one that the run was made with."""
-        recording = opened(self.settings)
-        for path in recording.files:
-            if not is_as_given(path):
-                raise HeroError(
-                    f"{path} is damaged (its checksum differs); repeat the call that handed its arrays over."
-                )
-        return recording
-
-    def is_streamed(self, name: str) -> bool:
-        """Whether a split stays in its file, because it is larger than data.memory."""
-        split, found = self.settings.split(name), self.settings
-        size = 4 * split.trajectories * (split.steps + 1) * len(found.channels) * math.prod(found.space)
-        return size > found.memory * 1e9
-
-    def load(self, name: str) -> Trajectories:
-        """The split `train`, `val` or `test`: in memory if it is small enough, else read as it is asked for."""
-        recording = self.recording
-        parts = divided(recording, self.settings)[name]
-        trajectories = FileTrajectories(watched(recording), parts, self.settings.condition)
-        return trajectories if self.is_streamed(name) else trajectories.in_memory(f"reading {name}")
 
 
 def watched(recording: Recording) -> Recording:
@@ -117,7 +45,7 @@ def watched(recording: Recording) -> Recording:
 
 
 class FileTrajectories(Trajectories):
-    """Trajectories that stay in their file: windows and μ are read when they are asked for."""
+    """The interface of trajectories in memory for a recording."""
 
     recording: Recording
     kept: tuple[Part, ...]
@@ -147,10 +75,6 @@ class FileTrajectories(Trajectories):
     @property
     def is_conditioned(self) -> bool:
         return bool(self.condition or self.recording.series_names)
-
-    @property
-    def forced_states(self) -> int:
-        return self.shape[1]
 
     @property
     def device(self) -> torch.device:
@@ -214,10 +138,7 @@ class FileTrajectories(Trajectories):
             values = np.asarray(read(slice(first, first + count)), dtype=np.float32)
             if not np.isfinite(values).all():
                 frame = first + int(np.nonzero(~np.isfinite(values))[0][0])
-                raise HeroError(
-                    f"the forcing {name} of trajectory {number} in {self.recording.files[0]} is not finite at frame "
-                    f"{frame}; fill it."
-                )
+                raise HeroError(f"the forcing {name} of trajectory {number} is not finite at frame {frame}; fill it.")
             parts.append(values)
         if any(part.ndim > 1 for part in parts):
             wide = [part.reshape(count, *part.shape[1:] or (1,) * len(space)) for part in parts]
@@ -264,11 +185,3 @@ class FileTrajectories(Trajectories):
 
     def mu_moments(self) -> tuple[Tensor, Tensor]:
         return from_first(super().mu_moments)
-
-
-def all_trajectories(path: Path, forcing: Sequence[str] = ()) -> Trajectories:
-    """Every trajectory of a file with all of its channels, its conditioning and the named forcing, in memory."""
-    recording = selected(tidy(open_recording(path)), FileSettings(path=str(path), forcing=tuple(forcing)))
-    frames = min(trajectory.frames for trajectory in recording.trajectories)
-    parts = [Part(i, 0, frames) for i in range(len(recording.trajectories))]
-    return FileTrajectories(recording, parts, chosen_conditioning(recording, ())).in_memory()

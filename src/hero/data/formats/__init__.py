@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,14 @@ from typing import Any
 import h5py
 
 from hero.config.registry import Registry
-from hero.data.files.handles import damage_reported, opened_hdf5
-from hero.data.files.recording import Recording
-from hero.data.formats import folders, matlab, meshes, plain, tables, xarray
+from hero.data.files.handles import check_claim, check_hdf5, damage_reported, opened_hdf5, zip_kind
+from hero.data.files.recording import SPELLINGS, Recording
+from hero.data.formats import folders, matlab, meshes, plain, xarray
 from hero.data.formats.arrays import LISTED, FileArray, describe, loaded
-from hero.data.formats.claims import check_claim, check_hdf5, zip_kind
-from hero.data.formats.hdf5 import datasets, groups
-from hero.data.formats.hdf5.layouts import read_layout
+from hero.data.formats.hdf5 import groups, layouts
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
 from hero.data.formats.named import read_named
 from hero.data.formats.names import NameRule, find_rule, follow, natural, split_pattern
-from hero.data.formats.snapshots import read_channels, read_snapshots
 from hero.errors import HeroError
 
 
@@ -51,7 +47,6 @@ class Format:
 OPEN: dict[str, Callable[[Path], Any]] = {
     "xdmf": Path,  # which says what the HDF5 files beside it hold
     "hdf5": opened_hdf5,
-    "name": str,
     "folder": Path,
     "zarr": xarray.open_zarr,
     "npy": plain.open_npy,
@@ -59,9 +54,9 @@ OPEN: dict[str, Callable[[Path], Any]] = {
     "torch": plain.open_torch,  # the older ones begin as a pickle does
     "mat": partial(loaded, matlab.read_mat),
     "netcdf": xarray.open_dataset,
-    "parquet": partial(loaded, tables.read_parquet),
+    "parquet": partial(loaded, plain.read_parquet),
     "vtk": partial(loaded, meshes.read_vtk),
-    "csv": partial(loaded, tables.read_csv),
+    "csv": partial(loaded, plain.read_csv),
     "image": partial(loaded, plain.read_image),
     "zip": Path,
     "pickle": Path,
@@ -78,7 +73,7 @@ MAGIC = {
     "pickle": (b"\x80",),
 }
 """First bytes."""
-ALONE = ("name", "folder", "zarr", "zip", "pickle")
+ALONE = ("folder", "zarr", "zip", "pickle")
 """Kinds that a folder does not hold many of."""
 BARE = ("npy", "csv", "parquet", "vtk", "image")
 """Kinds of files that do not say which axis is time."""
@@ -102,9 +97,7 @@ def _kinds_of(path: Path) -> list[str]:
             raise HeroError(f"{path} is an empty folder; put files of one layout into it, or name another.")
         return ["zarr" if xarray.is_zarr(path) else "folder"]
     if not path.exists():
-        if not re.fullmatch(r"[a-z_]{2,}:\w+", str(path)):  # a source, such as apebench:2d_phy_kolm_flow
-            raise HeroError(f"there is no file or folder {path}; check the path.")
-        return ["name"]
+        raise HeroError(f"there is no file or folder {path}; check the path.")
     head = _first_bytes(path)
     if not head:
         raise HeroError(f"{path} is empty (0 bytes); copy or download it again.")
@@ -124,7 +117,7 @@ def _kinds_of_file(path: Path, head: bytes) -> list[str]:
     if head.startswith((b"<?xml", b"<Xdmf")):
         return ["vtk"] * (b"<VTKFile" in head) or ["xdmf"] * (b"<Xdmf" in head)
     known = [name for name, magic in MAGIC.items() if head.startswith(magic)]
-    return known[:1] or ["csv"] * tables.is_csv(head)
+    return known[:1] or ["csv"] * plain.is_csv(head)
 
 
 def _kinds_of_hdf5(path: Path) -> list[str]:
@@ -165,7 +158,7 @@ def _states_of(kind: str, path: Path) -> dict[str, FileArray]:
     """The arrays of a file by name, whatever its axes are: one state of a folder of many."""
     with _opened(kind, path) as content:
         if kind == "hdf5":
-            return datasets.arrays_in(path, content)
+            return layouts.arrays_in(path, content)
         return dict(xarray.variables_of(path, content) if kind == "netcdf" else content)
 
 
@@ -177,24 +170,27 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     files = _files_of(folder)
     if not files:
         found = ", ".join(sorted(item.name for item in folder.iterdir())[:LISTED])
-        raise HeroError(
-            f"{folder} has no file of a kind that hero reads ({found}); save states with numpy.save, one array or one "
-            "file for each time."
-        )
+        raise HeroError(f"{folder} has no file of a kind that hero reads ({found}); save states with numpy.save.")
     pattern, axes = split_pattern(layout)
     named_files = [file.relative_to(folder).as_posix() for file in files]
     rule = follow(pattern, named_files) if pattern else find_rule(named_files)
     if rule is not None and _are_states(folder / next(iter(rule.places)), rule, pattern, axes):
         kind = _kinds_of(folder / next(iter(rule.places)))[-1]
-        return read_snapshots(folder, rule, axes, partial(_states_of, kind))
+        return folders.read_snapshots(folder, rule, axes, partial(_states_of, kind))
     if rule is not None and "{c}" in rule.pattern and "{t}" not in rule.pattern:
-        return read_channels(folder, rule, lambda file: _recognised(file, axes))
+        return folders.read_channels(folder, rule, lambda file: _recognised(file, axes))
     chosen = files if rule is None else [folder / name for name in rule.places]
-    recordings = [folders.with_split(_recognised(file, axes), file, folder) for file in chosen]
+    recordings = [_with_split(_recognised(file, axes), file, folder) for file in chosen]
     named_times = rule is not None and "{t}" in rule.pattern and (pattern or rule.dated)
     if named_times and all(not one.times and len(one.trajectories) == 1 for one in recordings):
         return folders.in_series(recordings)
     return folders.all_of(recordings) if "{b}" in pattern else folders.join(recordings)
+
+
+def _with_split(recording: Recording, path: Path, folder: Path) -> Recording:
+    """The split that a folder between these two is named after, for trajectories whose file does not say."""
+    split = next((SPELLINGS[part] for part in path.relative_to(folder).parts[:-1] if part in SPELLINGS), "")
+    return replace(recording, trajectories=[replace(one, split=one.split or split) for one in recording.trajectories])
 
 
 def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
@@ -231,15 +227,17 @@ FORMATS: Registry[Format] = Registry(
     {
         "cfdbench": Format("CFDBench", "folder", folders.case_folders, folders.read_cfdbench),
         "openfoam": Format("OpenFOAM", "folder", meshes.cases_of, meshes.read_openfoam),
-        "apebench": Format("APEBench", "name", lambda name: name.startswith("apebench:"), folders.read_apebench),
         "splits": Format("NumPy array per split", "folder", folders.split_files, folders.read_split_files),
         "well": Format("The Well", "hdf5", groups.is_well, groups.read_well),
         "dedalus": Format("Dedalus", "hdf5", groups.is_dedalus, groups.read_dedalus),
         "pbdl": Format("PBDL", "hdf5", groups.is_pbdl, groups.read_pbdl),
         "matlab73": Format("MATLAB 7.3", "hdf5", matlab.is_matlab73, matlab.read_matlab73),
         "lagrangebench": Format("LagrangeBench", "hdf5", is_particles, PARTICLES),
-        **{n: Format(row.title, "hdf5", row.recognises, partial(read_layout, n, row)) for n, row in LAYOUTS.items()},
-        "array": Format("HDF5 with arrays by name", "hdf5", datasets.is_fields, datasets.read_fields),
+        **{
+            n: Format(row.title, "hdf5", row.recognises, partial(layouts.read_layout, n, row))
+            for n, row in LAYOUTS.items()
+        },
+        "array": Format("HDF5 with arrays by name", "hdf5", layouts.is_fields, layouts.read_fields),
         "folder": Format("folder of files", "folder", _always, _read_folder),
         "npy": Format("NumPy array", "npy", _always, partial(read_named, form="npy")),
         "phiflow": Format("PhiFlow scene", "npz", lambda arrays: set(arrays) >= PHIFLOW, FRAME),
@@ -290,7 +288,7 @@ def _recognised(path: Path, layout: str) -> Recording:
                 with damage_reported(path, (Exception,)):
                     return check_claim(form.read(path, content, layout))
             if kind == "hdf5":
-                contents = describe(datasets.datasets_in(content, LISTED + 1)) or "no datasets"
+                contents = describe(layouts.datasets_in(content, LISTED + 1)) or "no datasets"
     raise HeroError(
         f"{path} has a layout that is not known ({contents}); save its states as one array, with numpy.save or as the "
         "only dataset, and name the axes with `--set data.layout=btcxy`."

@@ -1,10 +1,9 @@
 """Arrays that stay in their files until they are sliced, and other views of them: states stacked in time, a complex
-array as two, a flattened grid unfolded, faces averaged to cells."""
+array as two."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -97,10 +96,7 @@ def real_parts(name: str, array: FileArray) -> tuple[dict[str, FileArray], tuple
     def only_real(index: tuple[slice, ...]) -> np.ndarray:
         values = array[index]
         if np.abs(values.imag).max(initial=0.0) > max(limit, 1e-300):
-            raise HeroError(
-                f"{array.path}: {shown} has an imaginary part that is no rounding at {index}; save its real and "
-                "imaginary part as two arrays."
-            )
+            raise HeroError(f"{array.path}: {shown} is not real at {index}; save its two parts as two arrays.")
         return values.real
 
     if np.abs(looked_at.imag).max(initial=0.0) <= limit:
@@ -110,72 +106,3 @@ def real_parts(name: str, array: FileArray) -> tuple[dict[str, FileArray], tuple
     note = f"{shown} is complex: {base}_real and {base}_imag are its two channels (data.fields chooses one)."
     parts = {"real": lambda index: array[index].real, "imag": lambda index: array[index].imag}
     return {f"{base}_{part}": replace(array, read=read, dtype=real) for part, read in parts.items()}, (note,)
-
-
-def unfolded(path: Path, layout: str, arrays: Mapping[str, FileArray]) -> tuple[str, dict[str, FileArray]]:
-    """Letters of the axes from a layout such as "t (x=21 y=21)", and the arrays with that axis as two."""
-    if "(" not in layout:
-        return layout.replace(" ", ""), dict(arrays)
-    words = [group or letter for group, letter in re.findall(r"\(([^()]*)\)|([a-z])", layout)]
-    axes = [re.findall(r"([a-z])(?:\s*=\s*(\d+))?", word) for word in words]
-    rest = re.sub(r"\([^()]*\)|[a-z\s]", "", layout)
-    if rest or any(not size for axis in axes if len(axis) > 1 for _, size in axis):
-        raise HeroError(f"data.layout={layout!r} is not understood; write a flattened grid as in 't (x=21 y=21)'.")
-    sizes = [[int(size) for _, size in axis] if len(axis) > 1 else [] for axis in axes]
-    found = dict(arrays)
-    for name, array in arrays.items():
-        if len(array.shape) != len(axes):
-            continue
-        for points, n in zip(sizes, array.shape, strict=True):
-            if points and math.prod(points) != n:
-                told = f"{' x '.join(map(str, points))} = {math.prod(points)} points"
-                raise HeroError(f"{path}: data.layout={layout!r} has {told}, and {name or 'the array'} has {n}.")
-        found[name] = _unfolded(array, sizes)
-    return "".join(letter for axis in axes for letter, _ in axis), found
-
-
-def _unfolded(array: FileArray, sizes: Sequence[Sequence[int]]) -> FileArray:
-    """The axes that have `sizes` as several each; they are read from end to end."""
-
-    def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
-        return tuple(n for points, own in zip(sizes, shape, strict=True) for n in (points or [own]))
-
-    def part(index: tuple[slice, ...]) -> np.ndarray:
-        parts = iter(index)
-        own = [[next(parts) for _ in points or [0]] for points in sizes]
-        block = array[tuple(ALL if points else cuts[0] for points, cuts in zip(sizes, own, strict=True))]
-        inner = [cut if points else ALL for points, cuts in zip(sizes, own, strict=True) for cut in cuts]
-        return block.reshape(shape_of(block.shape))[tuple(inner)]
-
-    return replace(array, read=part, shape=shape_of(array.shape))
-
-
-def in_cells(arrays: Mapping[str, FileArray]) -> tuple[dict[str, FileArray], tuple[str, ...]]:
-    """Arrays of a staggered grid in the cells: u has one point more along x and v along y, with p between them."""
-    found, notes = dict(arrays), list[str]()
-    for rank in {len(array.shape) for array in arrays.values()} - {0, 1}:
-        alike = {name: np.array(array.shape) for name, array in arrays.items() if len(array.shape) == rank}
-        # One array longer along one axis, another along another: time would be longer along one alone.
-        differences = [one - other for one in alike.values() for other in alike.values()]
-        crossed = [one for one in differences if sorted(one) == [-1, *[0] * (rank - 2), 1]]
-        axes = {int(axis) for one in crossed for axis in np.flatnonzero(one)}
-        cells = np.min(list(alike.values()), axis=0)
-        for name, shape in alike.items():
-            longer = np.flatnonzero(shape - cells).tolist()
-            if longer and set(longer) <= axes and (shape - cells <= 1).all():
-                found[name] = _centred(arrays[name], longer)
-                notes.append(f"{name} {arrays[name].shape} lies on faces; the mean of both is taken in each cell.")
-    return found, tuple(notes)
-
-
-def _centred(array: FileArray, axes: Sequence[int]) -> FileArray:
-    """Values on the faces of cells along some axes, one more than there are cells, as means of both faces."""
-
-    def part(index: tuple[slice, ...]) -> np.ndarray:
-        block = array[tuple(ALL if i in axes else cut for i, cut in enumerate(index))]
-        for axis in axes:
-            block = np.moveaxis(block, axis, 0)
-            block = np.moveaxis((block[1:] + block[:-1]) / 2, 0, axis)
-        return block[tuple(cut if i in axes else ALL for i, cut in enumerate(index))]
-
-    return replace(array, read=part, shape=tuple(n - (i in axes) for i, n in enumerate(array.shape)))

@@ -16,11 +16,10 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
-from hero.data.files.handles import read_hdf5
+from hero.data.files.handles import check_unpacked, read_hdf5
 from hero.data.files.recording import Channel, Recording
 from hero.data.formats.arrays import FileArray
-from hero.data.formats.claims import check_unpacked
-from hero.data.formats.hdf5.datasets import datasets_in, shortest_names
+from hero.data.formats.hdf5.layouts import datasets_in, shortest_names
 from hero.data.formats.named import STATES, coordinates_of, read_named
 
 COMPRESSED = 15

@@ -18,14 +18,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from hero.data.files.handles import opened_hdf5, read_hdf5
+from hero.data.files.handles import BOMB, check_hdf5, check_unpacked, opened_hdf5, read_hdf5
 from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray, held, loaded, stacked
-from hero.data.formats.claims import BOMB, check_hdf5, check_unpacked
+from hero.data.formats.folders import read_snapshots
 from hero.data.formats.named import read_named
 from hero.data.formats.names import NameRule, Place, natural
-from hero.data.formats.snapshots import read_snapshots
-from hero.data.formats.tables import gridded, needs
+from hero.data.formats.plain import gridded, needs
 from hero.errors import HeroError
 
 TIME = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")

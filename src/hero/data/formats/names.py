@@ -70,7 +70,7 @@ def split_pattern(layout: str) -> tuple[str, str]:
     """("sim_{b}/{t}.npy", "cxy") of a layout for a folder, ("", "cxy") of one for its files."""
     if "{" not in layout:
         return "", layout
-    found = re.fullmatch(r"(.*?\S)\s+([btcxyzp]+|[btcxyzp\s]*\([^{}]*)", layout)
+    found = re.fullmatch(r"(.*?\S)\s+([btcxyzp]+)", layout)
     return (found[1], found[2]) if found else (layout, "")
 
 
@@ -78,10 +78,7 @@ def follow(pattern: str, names: Sequence[str]) -> NameRule:
     unknown = re.findall(r"\{(?![bct]\})[^}]*\}?", pattern)
     letters = re.findall(r"\{([bct])\}", pattern)
     if unknown or len(set(letters)) < len(letters):
-        raise HeroError(
-            f"data.layout={pattern!r} is not understood; write {{b}}, {{c}} and {{t}} once each, as in "
-            "sim_{b}/{c}_{t}.npy."
-        )
+        raise HeroError(f"data.layout={pattern!r} is not understood; write {{b}}, {{c}} and {{t}} at most once each.")
     parts = re.split(r"\{([bct])\}", pattern)
     text = "".join(f"(?P<{part}>{FIELDS[part]})" if i % 2 else re.escape(part) for i, part in enumerate(parts))
     matches = {name: re.fullmatch(text, name) for name in names}

@@ -1,15 +1,19 @@
-"""Files of arrays that say nothing of their axes: NumPy, PyTorch and images. Pickles in them stay closed.
+"""Files that say nothing of their axes: arrays of NumPy and PyTorch, images, and tables with a row for each point.
 
-An array in a .npy file, uncompressed in a .npz file or in a file of torch.save is mapped into memory.
+An array in a .npy file, uncompressed in a .npz file or in a file of torch.save is mapped into memory; pickles stay
+closed. In tables (CSV, Parquet) columns x, y and z are places, t is time; every other column of numbers is a field.
+Rows that fill a grid become one, others a cloud. A CSV file without a header is an array.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,13 +22,12 @@ import torch
 from numpy.lib import format as npy_format
 from PIL import Image
 
-from hero.data.files.handles import damage_reported
+from hero.data.files.handles import check_stored, check_unpacked, damage_reported, members
 from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray, kept
-from hero.data.formats.claims import check_stored, check_unpacked, members
-from hero.data.formats.named import read_named
+from hero.data.formats.named import COORDINATES, read_named
 from hero.data.formats.slabs import Slab, in_turn
-from hero.errors import HeroError
+from hero.errors import HeroError, install_hint
 
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """First bytes of torch.save before version 1.6."""
@@ -32,6 +35,9 @@ IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM")
 """First bytes of PNG, JPEG, TIFF and BMP."""
 GREY = ("1", "L", "I;16", "I", "F")
 """Modes of images with one channel."""
+SAME = 1e-6
+"""Distance of two coordinates, in lengths of the axis, that is rounding."""
+DELIMITERS = re.compile(rb"[,;\t]")
 
 
 def open_npy(path: Path) -> dict[str, FileArray]:
@@ -151,10 +157,7 @@ def read_neuralop(path: Path, tensors: Mapping[str, FileArray], layout: str) -> 
     x, y = tensors["x"], tensors["y"]
     dims = len(x.shape) - 1
     if len(y.shape) != dims + 2 or y.shape[0] != x.shape[0] or y.shape[2:] != x.shape[1:] or dims > 3:
-        raise HeroError(
-            f"{path} holds pairs x {x.shape} and y {y.shape}, not trajectories: y must be (N, time, *space) on the "
-            "grid of x (N, *space)."
-        )
+        raise HeroError(f"{path}: y {y.shape} is not (N, time, *space) on the grid of x {x.shape}, (N, *space).")
     others = {name: tensor for name, tensor in tensors.items() if name not in ("x", "y")}
     recording = read_named(path, {"u": y, **others}, "bt" + "xyz"[:dims], form="neuralop")
     runs, note = list(recording.trajectories), "The first frame of y equals x, so y alone is read."
@@ -166,3 +169,79 @@ def read_neuralop(path: Path, tensors: Mapping[str, FileArray], layout: str) -> 
         reads = [in_turn((start, one.read), (1, one.frames), (0, 0)) for start, one in zip(starts, runs, strict=True)]
         runs = [replace(one, frames=one.frames + 1, read=read) for one, read in zip(runs, reads, strict=True)]
     return replace(recording, trajectories=runs, notes=(*recording.notes, note))
+
+
+def is_csv(head: bytes) -> bool:
+    """Whether a file begins with lines of numbers or of a header, with signs between them."""
+    lines = head.splitlines()
+    if not head.isascii() or b"\0" in head or not lines or head[:1] in b"<#":
+        return False
+    numbers = sum(_is_number(word) for line in lines[:2] for word in re.split(rb"[,;\s]+", line) if word)
+    return numbers > 0 and all(DELIMITERS.search(line) or _is_number(line) for line in lines[:2] if line.strip())
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def needs(path: Path, module: str, extra: str) -> None:
+    """Refuse a file that a missing library reads."""
+    if find_spec(module) is None:
+        raise HeroError(f"{path} needs {module} to be read; {install_hint(extra)}.")
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """The fields of a CSV file by the names in its first line."""
+    check_unpacked(path, "its table", path.stat().st_size)
+    with path.open("rb") as file:
+        first = file.readline(1 << 16)
+    sign = DELIMITERS.search(first)
+    between = sign[0].decode() if sign else None
+    words = [word.strip().strip('"') for word in first.decode("utf-8-sig", "replace").split(between)]
+    has_names = not all(_is_number(word.encode()) for word in words if word)
+    values = np.loadtxt(path, delimiter=between, skiprows=int(has_names), ndmin=2, encoding="utf-8-sig")
+    if not has_names:
+        return {"": values}
+    if len(words) != values.shape[1]:
+        raise HeroError(f"{path} names {len(words)} columns and has {values.shape[1]}; correct its first line.")
+    return gridded(dict(zip(words, values.T, strict=True)))
+
+
+def read_parquet(path: Path) -> dict[str, np.ndarray]:
+    needs(path, "pyarrow", "parquet")
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(path)
+    rows, columns = file.metadata.num_rows, file.metadata.num_columns
+    check_unpacked(path, "its table", 8 * rows * columns)
+    table = file.read()
+    found = {n: table[n].to_numpy() for n in table.column_names}
+    return gridded({n: values for n, values in found.items() if values.dtype.kind in "fiub"})
+
+
+def gridded(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of points: on a grid where their places fill one, with its coordinates, else as a cloud."""
+    places = {letter: next((n for n in names if n in columns), None) for letter, names in COORDINATES.items()}
+    known = {letter: np.asarray(columns[n], np.float64) for letter, n in places.items() if n}
+    fields = {n: values for n, values in columns.items() if n not in places.values()}
+    if "t" in known and (known["t"] == known["t"][0]).all() and len(known) > 1:
+        del known["t"]  # the time of one state
+    lines = {letter: np.unique(values) for letter, values in known.items()}
+    lines = {n: line[np.diff(line, prepend=-np.inf) > SAME * np.ptp(line)] for n, line in lines.items()}
+    lines = {letter: line for letter, line in lines.items() if len(line) > 1 or letter == "t"}
+    if not lines:
+        return dict(fields)
+    shape = tuple(map(len, lines.values()))
+    at = [np.searchsorted(line, known[letter] - SAME * np.ptp(line)) for letter, line in lines.items()]
+    flat = np.ravel_multi_index(at, shape, mode="clip")
+    if math.prod(shape) == len(flat) == len(np.unique(flat)):
+        order = np.argsort(flat)
+        return {**lines, **{n: values[order].reshape(*shape, *values.shape[1:]) for n, values in fields.items()}}
+    if "t" in known:
+        raise HeroError("a table of several times whose points fill no grid is not read; save a file for each time.")
+    points = np.stack(list(known.values()), axis=1)
+    return {"coords": points[:, np.ptp(points, axis=0) > 0], **fields}

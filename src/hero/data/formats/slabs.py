@@ -125,7 +125,6 @@ class Slab:
 
     @property
     def components(self) -> int:
-        """Number of channels."""
         return length_of(COMPONENTS, self.axes, self.array.shape)
 
     def read(self, row: int, frames: slice, channels: Sequence[int]) -> np.ndarray:

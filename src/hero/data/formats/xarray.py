@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -17,13 +17,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hero.data.files.handles import damage_reported
+from hero.data.files.handles import check_chunk, damage_reported, members
 from hero.data.files.recording import Axis, Channel, Recording
 from hero.data.formats.arrays import FileArray
-from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
+from hero.data.formats.plain import needs
 from hero.data.formats.slabs import COMPONENTS, Slab, recording_of, time_step
-from hero.data.formats.tables import needs
 from hero.errors import HeroError
 
 PLACE = "channel"
@@ -60,7 +59,6 @@ def has_dimensions(file: h5py.File) -> bool:
 
 
 def is_zarr(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
     return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
@@ -129,28 +127,14 @@ def open_zarr(path: Path) -> Any:
 
 
 def read_zarr(path: Path, content: Any, layout: str) -> Recording:
-    """The trajectories of a store."""
     if isinstance(content, dict):  # a dataset is a mapping, but no dict
         return read_named(path, content, layout, form="zarr")
     return read_xarray(path, content, layout)
 
 
-def _array(path: Path, variable: Any, rows: Mapping[str, int] | None = None) -> FileArray:
-    """A variable whose dimensions of trajectories, where it has any, are one axis at the beginning."""
-    rows = rows if rows and set(rows) & set(variable.dims) else {}
-    others = [name for name in variable.dims if name not in rows]
-    shape = (*([math.prod(rows.values())] if rows else []), *(variable.sizes[name] for name in others))
+def _array(path: Path, variable: Any) -> FileArray:
     name = str(variable.name)
-
-    def part(index: tuple[slice, ...]) -> np.ndarray:
-        found = open_dataset(path)[name]
-        if not rows:
-            return found[index].values
-        places = np.stack(np.unravel_index(range(shape[0])[index[0]], tuple(rows.values())), axis=1).tolist()
-        runs = [found.isel(dict(zip(rows, place, strict=True)), missing_dims="ignore") for place in places]
-        return np.stack([run.transpose(*others)[index[1:]].values for run in runs])
-
-    return FileArray(part, path, name, shape, variable.dtype)
+    return FileArray(lambda index: open_dataset(path)[name][index].values, path, name, variable.shape, variable.dtype)
 
 
 def _numeric(dataset: Any) -> dict[str, Any]:
@@ -170,23 +154,22 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     """Variables in time are channels, one per level; fields of the same grid and numbers of trajectories condition."""
     letters = letters_of(path, dataset)
     time, *space = [name for letter in "txyz" for name in letters if letters[name] == letter]
-    rows = {name: dataset.sizes[name] for name in letters if letters[name] == "b"}
+    rows = [name for name in letters if letters[name] == "b"]
     levels = [name for name in letters if letters[name] in COMPONENTS]
     points = {letters[name]: dataset.sizes[name] for name in space}
     numeric = _numeric(dataset)
     needed = {time, *space, *rows}
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
-    numbers = {n: v.transpose(*rows).values.ravel() for n, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
+    numbers = {name: v.values for name, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
     in_time = [name for name, v in numeric.items() if set(v.dims) - set(rows) in ({time}, {time, *space})]
     series = [name for name in in_time if name not in states]
     left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers, *series)]
 
     def slab(name: str) -> Slab:
-        array, dimensions = _array(path, numeric[name], rows), numeric[name].dims
-        others = "".join(letters[dimension] for dimension in dimensions if dimension not in rows)
-        axes = "b" * (len(array.shape) > len(others)) + others
+        array, dimensions = _array(path, numeric[name]), numeric[name].dims
         on_grid = points if set(space) <= set(dimensions) else {}
+        axes = "".join(letters[dimension] for dimension in dimensions)
         return Slab(array, axes, on_grid, tuple(level_channels(dataset, name, levels)))
 
     dt, unit, times = times_of(dataset, time)
@@ -210,9 +193,7 @@ def letters_of(path: Path, dataset: Any) -> dict[str, str]:
     if not moving:
         sizes = {n: ", ".join(f"{d} {size}" for d, size in v.sizes.items()) for n, v in dataset.data_vars.items()}
         known = ", ".join([f"{name} ({size})" for name, size in sizes.items()][:8]) or "no variables"
-        raise HeroError(
-            f"{path} holds {known}, and none of them varies in time and space; name the dimension of time `time`."
-        )
+        raise HeroError(f"{path} holds {known}, none of them in time and space; name the dimension of time `time`.")
     main = max(moving, key=lambda variable: (variable.ndim, variable.size))
     names = [str(name) for name in main.dims]
     time, rows = ([name for name in names if kinds[name] == kind] for kind in ("time", "row"))
@@ -220,12 +201,12 @@ def letters_of(path: Path, dataset: Any) -> dict[str, str]:
     on_globe = any(kinds[name] == "horizontal" for name in names)
     levels = [name for kind in ["vertical"] * on_globe + ["channel"] for name in names if kinds[name] == kind]
     space = [name for name in names if name not in (*time, *rows, *levels)]
-    if not 1 <= len(space) <= 3 or len(time) != 1 or len(levels) > len(COMPONENTS):
+    if not 1 <= len(space) <= 3 or len(time) != 1 or len(rows) > 1 or len(levels) > len(COMPONENTS):
         raise HeroError(
             f"{path}: of the dimensions {', '.join(names)} of {main.name}, {', '.join(space) or 'none'} "
-            "are space; select 1 to 3 of space and one of time with xarray, and save that part."
+            "are space; select 1 to 3 of space, one of time and one of trajectories with xarray, and save that part."
         )
-    letters = {"t": time, "xyz": space, "b" * len(rows): rows, COMPONENTS: levels}
+    letters = {"t": time, "xyz": space, "b": rows, COMPONENTS: levels}
     return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
 
 

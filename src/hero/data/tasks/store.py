@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from torch import Tensor
 from hero.config import Settings, setting
 from hero.config.registry import Registry
 from hero.console import progress_bar, say
-from hero.data.formats.claims import memory
+from hero.data.files.handles import memory
 from hero.data.source import Source
 from hero.data.tasks.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.tasks.task import Task
@@ -219,10 +219,6 @@ def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
 
 
 def _provenance(task: Task, split: Split) -> dict[str, str | int]:
-    try:
-        own = version(DISTRIBUTION)
-    except PackageNotFoundError:
-        own = "unknown"
     return {
         "task": task.name,
         "equation": task.equation,
@@ -234,7 +230,7 @@ def _provenance(task: Task, split: Split) -> dict[str, str | int]:
         "layout": "trajectory, time, channel, space",
         "solver": SOLVER_NAME,
         "solver_version": SOLVER_VERSION,
-        "hero_version": own,
+        "hero_version": version(DISTRIBUTION),
         "torch_version": str(torch.__version__),
         "numpy_version": np.__version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -51,10 +51,10 @@ class Task:
     """Coefficients: numbers, ranges of numbers, or nested tuples of numbers for vectors and matrices."""
     linear: Callable[[Task, Grid], Tensor] = field(repr=False)
     """The symbol of L on a grid."""
-    extent: float
-    resolution: int
+    extent: float = 1.0
+    resolution: int = 160
     """Grid points per axis."""
-    dt: float
+    dt: float = 0.1
     """Time between two snapshots."""
     nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(default=None, repr=False)
     """N as a map from modes to modes; None for a linear equation, which is then solved exactly."""
@@ -181,9 +181,7 @@ class Task:
             )
         mode = self.parameters.get("forcing_mode", 0)
         if not 0 <= mode <= highest:
-            raise HeroError(
-                f"task.forcing_mode is {mode}; give an integer from 0 to {highest}, or raise task.resolution."
-            )
+            raise HeroError(f"task.forcing_mode is {mode}; give an integer from 0 to {highest}, or more points.")
 
 
 def _as_list(value: Any) -> Any:

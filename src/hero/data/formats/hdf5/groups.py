@@ -19,7 +19,7 @@ import numpy as np
 
 from hero.data.files.recording import Axis, Channel, Recording
 from hero.data.formats.arrays import stacked
-from hero.data.formats.hdf5.datasets import (
+from hero.data.formats.hdf5.layouts import (
     array_of,
     arrays_of,
     check_lengths,
@@ -42,7 +42,6 @@ def is_well(file: h5py.File) -> bool:
 
 
 def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
-    """One file."""
     dimensions = file["dimensions"]
     names = words(dimensions.attrs.get("spatial_dims", [name for name in "xyz" if name in dimensions]))
     grids = [dataset_of(dimensions, name) for name in names]

@@ -10,8 +10,7 @@ import h5py
 import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
-from hero.data.formats.hdf5.datasets import dataset_of, is_dataset, words
-from hero.data.formats.hdf5.layouts import Layout, named, of_attributes
+from hero.data.formats.hdf5.layouts import Layout, dataset_of, is_dataset, named, of_attributes, words
 from hero.data.formats.slabs import axes_of
 from hero.data.tasks.task import NUMERICS
 
