@@ -19,7 +19,7 @@ from hero.method.objective import Hero, HeroState
 from hero.method.rollout import unroll
 from hero.models import FNO
 from hero.paper import theory
-from hero.paper.probe import Tasks, draw_tasks, gradient, long_gradient, measure
+from hero.paper.probe import Tasks, draw_tasks, finite_step, gradient, long_gradient, measure
 from hero.paper.theory import FirstOrder, Measured, ProbePoint
 from hero.training.loop import train
 
@@ -118,6 +118,45 @@ def test_the_corollaries_on_constructed_cases(
     if preserved or corrected:
         assert truth < 0
     assert truth == pytest.approx(1.05 * (along - abs(along) * point.effect))  # the share of the normalised form
+
+
+def test_the_finite_step_bound_holds_on_a_quadratic() -> None:
+    """J(θ) = ½ θᵀ A θ with d^H = -w A θ: L = max A; where J > ε, ⟨∇J, d^H⟩ = -w ‖Aθ‖² ≤ -2 w ε min A."""
+    diagonal, w, epsilon = torch.tensor([1.0, 4.0, 9.0], dtype=torch.float64), 1.3, 0.05
+    theta = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+
+    def risk(x: Tensor) -> float:
+        return float(0.5 * (diagonal * x * x).sum())
+
+    gamma = 2 * w * epsilon * 1.0
+    largest = w * float(torch.linalg.vector_norm(diagonal * theta))  # ‖A θ‖ shrinks from here on
+    eta = theory.largest_rate(gamma, 9.0, largest)
+    bound = theory.entry_bound(risk(theta), epsilon, eta, gamma)
+    steps = 0
+    while risk(theta) > epsilon:
+        theta, steps = theta - eta * w * diagonal * theta, steps + 1
+        assert steps <= bound
+    assert 0 < steps <= bound
+    assert theory.entry_bound(epsilon / 2, epsilon, eta, gamma) == 0
+    assert math.isnan(theory.largest_rate(-1.0, 1.0, 1.0))  # no descent
+    assert math.isnan(theory.entry_bound(1.0, 0.5, math.nan, -1.0))
+
+
+def test_smoothness_is_at_least_the_curvature_along_the_direction() -> None:
+    """L̂ against ‖H d‖ / ‖d‖ from a product with the exact Hessian."""
+    net, data = model(), tasks()
+    risk, slope = long_gradient(net, data, 10)
+    direction = -slope
+    found = finite_step(net, data, risk, slope, direction, 10)
+    loss = trajectory_distance(unroll(net, Context(data.states), 7), data.truth).mean()
+    first = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+    second = naive_gradient(net, torch.cat([g.flatten() for g in first]) @ direction)
+    exact = float(second.norm() / direction.norm())
+    assert found.smoothness >= 0.99 * exact
+    assert found.gamma == pytest.approx(float(slope @ slope))
+    assert found.rate == pytest.approx(found.gamma / (found.smoothness * found.direction_norm**2))
+    assert found.entry_bound == math.ceil(2 * 0.1 * risk / (found.rate * found.gamma))
+    assert found.measured_decrease >= found.promised_decrease > 0
 
 
 def test_correlation_and_its_interval() -> None:

@@ -7,6 +7,7 @@ float64, so that an identity that fails by more than rounding is a mistake and n
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import vector_to_parameters
 from torch.utils.checkpoint import checkpoint
 
 from hero.console import progress_bar
@@ -33,6 +35,8 @@ from hero.strategies.hero import HeroStrategy
 
 HORIZON = 50
 """Steps of the long-horizon risk where validation trajectories have as many."""
+TARGET = 0.9
+"""ε of the finite-step bound, as a share of J_L at the checkpoint: constants measured at one point do not reach far."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,45 @@ def measure(
             d_standard -= g / len(tasks.states)
     alpha, a, norm, j_star = (found.cpu() for found in map(torch.hstack, (alphas, inner, norms, selected)))
     return theory.Measured(alpha, a, norm, j_star, d_hero, d_standard)
+
+
+def finite_step(
+    model: nn.Module, tasks: Tasks, risk: float, slope: Tensor, direction: Tensor, batch: int
+) -> theory.FiniteStep:
+    """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H.
+
+    γ = -⟨∇J_L, d^H⟩ and D = ‖d^H‖ here. L̂ = ‖∇J_L(θ + t d^H) - ∇J_L(θ)‖ / (t D), the larger of two values: at a t that
+    moves θ by 1e-4 of its norm, and at the t = γ / (L D²) that the first admits. It is a mean curvature along the
+    update segment, so a lower estimate of the constant L of the theorem and no upper bound. The step of the rate
+    γ / (L̂ D²) is then taken, to see whether J_L falls by the η γ / 2 that the proof needs.
+    """
+    theta = vector(model.parameters())
+    gamma, norm = -float(slope @ direction), float(direction.norm())
+    moved = copy.deepcopy(model)
+
+    def after(t: float) -> tuple[float, Tensor]:
+        vector_to_parameters(theta + t * direction, moved.parameters())
+        return long_gradient(moved, tasks, batch)
+
+    def curvature(t: float) -> float:
+        return float((after(t)[1] - slope).norm()) / (t * norm)
+
+    smoothness = curvature(1e-4 * float(theta.norm()) / norm) if norm else math.nan
+    eta = theory.largest_rate(gamma, smoothness, norm)
+    if math.isfinite(eta):
+        further = curvature(eta)
+        smoothness = max(smoothness, further) if math.isfinite(further) else math.inf
+        eta = theory.largest_rate(gamma, smoothness, norm)
+    return theory.FiniteStep(
+        gamma=gamma,
+        direction_norm=norm,
+        smoothness=smoothness,
+        rate=eta,
+        epsilon=TARGET * risk,
+        entry_bound=theory.entry_bound(risk, TARGET * risk, eta, gamma),
+        promised_decrease=eta * gamma / 2,
+        measured_decrease=risk - after(eta)[0] if math.isfinite(eta) else math.nan,
+    )
 
 
 def check_probe(config: RunConfig, run: Path, horizon: int, longest: int) -> None:
@@ -238,6 +281,7 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
         loss=config.train.loss,
         risk=risk,
         **dict(theory.FirstOrder.of(measured, slope, lam, groups)),
+        finite_step=finite_step(model, tasks, risk, slope, measured.d_hero, batch),
         per_window=theory.PerWindow(
             alpha=tuple(measured.alpha.tolist()),
             a=tuple(measured.a.tolist()),

@@ -46,6 +46,13 @@ PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
     ("reweighting adds descent", "effect", lambda x: MISSING if math.isnan(x) else f"{100 * x:+.2g} %"),
     ("corollary 1 (preserves)", "preserves", _applies),
     ("corollary 2 (corrects)", "corrects", _applies),
+    ("descent margin γ", "finite_step.gamma", format_number),
+    ("‖d^H‖", "finite_step.direction_norm", format_number),
+    ("smoothness L̂", "finite_step.smoothness", format_number),
+    ("largest rate γ / (L̂ D²)", "finite_step.rate", format_number),
+    ("steps to 0.9 J_L, at most", "finite_step.entry_bound", lambda x: f"{x:.0f}" if math.isfinite(x) else MISSING),
+    ("one step: promised fall", "finite_step.promised_decrease", format_number),
+    ("one step: measured fall", "finite_step.measured_decrease", format_number),
 )
 """Label, attribute of `ProbePoint` and form of each line."""
 

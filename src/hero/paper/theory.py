@@ -64,6 +64,19 @@ def decomposition(along_hero: float, along_standard: float, alpha: Tensor, a: Te
     return Identity(left=along_hero, right=right, residual=abs(along_hero - right) / size)
 
 
+def largest_rate(gamma: float, smoothness: float, norm: float) -> float:
+    """η ≤ γ / (L D²), the largest rate that the theorem admits; NaN without descent (γ ≤ 0) or curvature (L = 0)."""
+    denominator = smoothness * norm**2
+    return gamma / denominator if gamma > 0 and 0 < denominator < math.inf else math.nan
+
+
+def entry_bound(risk: float, epsilon: float, eta: float, gamma: float) -> float:
+    """τ_H(ε) ≤ ⌈2 [J_L - ε]_+ / (η γ)⌉: steps until J_L ≤ ε, if γ, L and D hold all along; NaN without a rate."""
+    if math.isnan(eta) or not gamma > 0:
+        return math.nan
+    return float(math.ceil(2 * max(0.0, risk - epsilon) / (eta * gamma)))
+
+
 @dataclass(frozen=True)
 class Measured:
     """Numbers of each task, and the two directions that its gradient was summed into."""
@@ -142,6 +155,19 @@ class FirstOrder(Record):
         return self.weight * self.covariance > (1 + self.weight * self.alpha_mean) * self.along_standard
 
 
+class FiniteStep(Record):
+    """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H."""
+
+    gamma: float
+    direction_norm: float
+    smoothness: float
+    rate: float
+    epsilon: float
+    entry_bound: float
+    promised_decrease: float
+    measured_decrease: float
+
+
 class PerWindow(Record):
     """The measured numbers of each validation window."""
 
@@ -158,6 +184,7 @@ class ProbePoint(FirstOrder):
     step: int
     loss: str  # the absolute loss that the run minimised
     risk: float  # J_L
+    finite_step: FiniteStep
     per_window: PerWindow
 
     @computed_field  # type: ignore[prop-decorator]
