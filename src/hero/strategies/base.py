@@ -24,6 +24,9 @@ from hero.strategies.settings import TrainSettings
 
 S = TypeVar("S", bound=BaseSettings)
 
+SMALL = 2**12
+"""Values in the contexts of a batch up to which one program for a loss and its gradients pays, measured on CPUs."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -126,25 +129,33 @@ class Strategy(Generic[S]):
         raise TypeError(f"{type(self).__name__} must define loss(model, batch)")
 
     def differentiated(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        """`loss`, a function (model, ...) -> (value, *more), as one that returns this, and the gradients of the value.
+        """`loss`, a function (model, context, ...) -> (value, *more), as one that returns this, and gradients.
 
-        They are None unless compiled code computes them, in one program with the value: that saves the calls of
-        autograd and the tensors between two programs, a quarter of an update of a small network.
+        They are None unless compiled code computes them, in one program with the value. That saves the calls of
+        autograd, a quarter of an update of a small network; larger ones are faster as a program for each direction.
         """
 
-        def with_gradients(model: nn.Module, *rest: Any) -> Any:
+        def forward(model: nn.Module, *rest: Any) -> Any:
             value, *more = loss(model, *rest)
-            gradients = torch.autograd.grad(value, trained_parameters(model), allow_unused=True)
-            return tuple(found.detach() for found in (value, *more)), gradients
+            return value, *(found.detach() for found in more)
 
-        # Several processes talk to each other in the middle, and a program has no use for recomputing.
-        if self.compiles and RANKS.count == 1 and not self.train.recompute:
-            options = torch._dynamo.config
-            if hasattr(options, "trace_autograd_ops"):  # younger than the oldest torch that we run on
-                options.trace_autograd_ops = True
-                return self.compile(with_gradients)
-        compiled = self.compile(loss)
-        return lambda *arguments: (compiled(*arguments), None)
+        def both(model: nn.Module, *rest: Any) -> Any:
+            value, *more = forward(model, *rest)
+            return (value.detach(), *more), torch.autograd.grad(value, trained_parameters(model), allow_unused=True)
+
+        if not self.compiles:
+            return lambda *arguments: (loss(*arguments), None)
+        compiled, compiled_both = self.compile(forward), self.compile(both)
+        # Several processes talk to each other in the middle, and one program has no use for recomputing.
+        apart = RANKS.count > 1 or self.train.recompute or not hasattr(torch._dynamo.config, "trace_autograd_ops")
+
+        def call(model: nn.Module, context: Context, *rest: Any) -> Any:
+            if apart or context.states.numel() > SMALL:
+                return compiled(model, context, *rest), None
+            torch._dynamo.config.trace_autograd_ops = True
+            return compiled_both(model, context, *rest)
+
+        return call
 
     def stepper(self, model: nn.Module) -> Stepper:
         """How the trained model makes one step at test time."""
