@@ -292,7 +292,7 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
         ({"seed": 2**64}, ("seed", "too large")),
         ({"train.lr": 0}, ("train.lr=0", "greater than 0")),
         ({"train.lr": float("inf")}, ("train.lr=inf", "finite")),
-        ({"train.compile": "yes"}, ("train.compile='yes'", "'auto', 'true' or 'false'")),
+        ({"train.compile": "yes"}, ("train.compile='yes'", "'auto', 'true', 'false' or 'graphs'")),
         ({"train.device": 1}, ("train.device=1", "string")),
         ({"train.unroll": 51}, ("train.unroll=51", "data.train_steps=50")),
         ({"hero.start": 10_000}, ("hero.start=10000", "train.steps=10000")),

@@ -25,7 +25,7 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.log import read_lines
 from hero.strategies import STRATEGIES, Loss
-from hero.training.compile import COMPILED, compiling_pays, keep_compiled_code
+from hero.training.compile import COMPILED, compiled, compiling_pays, find_compiler, keep_compiled_code
 from hero.training.journal import Journal
 from hero.training.loop import Due, resume, train
 from hero.training.schedule import learning_rate
@@ -261,6 +261,21 @@ def test_compiling_must_save_more_than_it_takes(backbone: str, steps: int, pays:
     assert compiling_pays(config, config.build_operator(), batch) is pays
 
 
+def test_graphs_are_asked_of_the_compiler_on_cuda_alone(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append(options) or function)
+    compiled.__wrapped__(print, torch.device("cuda"), graphs=True)
+    assert asked.pop() == {"dynamic": False, "mode": "reduce-overhead"}
+    config = tiny(train__compile="graphs", strategy="push_forward")
+    batch = config.windows(load_data(config, "train", data_dir, "cpu"))(0)
+    assert find_compiler(config, config.build_operator(), batch) is not None
+    assert asked
+    assert not any("mode" in options for options in asked)
+    assert "train.compile=graphs is for CUDA" in capsys.readouterr().out
+
+
 def test_compiled_code_is_kept_by_user_and_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -281,6 +296,9 @@ def test_compiled_code_is_kept_by_user_and_processor(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(own / "file" / "below"))
     (own / "file").touch()
     assert kept("", "AVX2") == Path(), "training goes on where nothing can be kept"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own.chmod(0o777)
+    assert kept("", "AVX2") == Path(), "code that others may have written is not run"
 
 
 def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, data_dir: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
 from hero.models.once import inferring, once
-from hero.models.rolling import Rolling
+from hero.models.rolling import MOST_MODES, Rolling
 from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing, prefers_fft
 
 
@@ -165,7 +165,10 @@ class FNO(nn.Module):
         blocks = [block for block in self.blocks if isinstance(block, FNOBlock)]
         if not isinstance(self.lifting, Pointwise) or not isinstance(self.projection, Pointwise) or any(self.padding):
             return None
-        if prefers_fft(blocks[0].spectral.modes, tuple(u.shape[2:])) or u.device.type != "cpu" or autocasting(u):
+        modes, space = blocks[0].spectral.modes, tuple(u.shape[2:])
+        if prefers_fft(modes, space) or (len(space) > 1 and max(modes) > MOST_MODES):
+            return None
+        if u.device.type != "cpu" or autocasting(u):
             return None
         return Rolling(self.lifting, blocks, self.projection, u)
 

@@ -24,6 +24,9 @@ UNIT = CUBIC ** (1 / 3)
 """A field before an activation is scaled by it: then the argument of the tangent is y = v³ + LINEAR / UNIT v."""
 
 
+MOST_MODES = 16
+"""On several axes the products are twice the arithmetic of `FNO.forward`, so calls that are large anyway lose."""
+
 Matrices = list[tuple[Tensor, tuple[int, ...]]]
 
 

@@ -67,7 +67,7 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
     """
     runs = {}
     for config in configs:
-        compile = "true" if config.train.compile == "true" else "false"
+        compile = "true" if config.train.compile in ("true", "graphs") else "false"
         train = config.train.model_copy(update={"compile": compile})
         runs[config.run_id()] = dataclasses.replace(config, train=train)
     if path:

@@ -152,8 +152,10 @@ class TrainSettings(Settings):
     patience: int = setting(
         0, "Validations without a better score after which training stops; 0 trains to the end.", ge=0, stated=False
     )
-    compile: Literal["auto", "true", "false"] = setting(
-        "auto", "Use torch.compile; auto: for long runs where a compiler is found.", **OF_MACHINE
+    compile: Literal["auto", "true", "false", "graphs"] = setting(
+        "auto",
+        "Use torch.compile; auto: for long runs where a compiler is found; graphs: with CUDA graphs.",
+        **OF_MACHINE,
     )
     device: str = setting("auto", "cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.", **OF_MACHINE)
     validate_every: Annotated[int, share(0.05, least=20)] = setting(
