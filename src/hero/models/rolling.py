@@ -43,6 +43,8 @@ class Rolling:
         self.forward, self.inverse = left_matrices(blocks[0].spectral.modes, space, u)
         self.weight, self.bias = projection.weight.T / unit, projection.bias
         self.slope = u.new_tensor(LINEAR / UNIT)
+        # Kept, because fresh memory of this size would come from the system at every step.
+        self.field, self.room = u.new_empty(2, math.prod(space) * self.batch, len(blocks[0].bypass.weight))
         axes = len(space)
         self.shape, self.last = (*space, self.batch, -1), (axes, axes + 1, *range(axes))
         self.first = (*range(2, axes + 2), 0, 1)
@@ -51,7 +53,7 @@ class Rolling:
         """(batch, channel, *space) -> (batch, channel, *space)."""
         u = u.permute(self.first).contiguous().view(-1, u.shape[1])  # (*space batch, channel)
         for block in self.blocks:
-            v = self.spectral(u, block).view(-1, block.width).addmm_(u, block.bypass)
+            v = self.spectral(u, block).addmm_(u, block.bypass)
             u = self.activation(v) if block.activated else v
         return torch.addmm(self.bias, u, self.weight).view(self.shape).permute(self.last)
 
@@ -63,13 +65,15 @@ class Rolling:
         if self.batch > 1:
             z = z.view(modes, 2, 2, self.batch, -1).transpose(2, 3).reshape(modes, 2 * self.batch, -1)
         z = torch.baddbmm(block.constant, z.view(modes, 2 * self.batch, -1), block.modes)  # (modes, 2 batch, out)
-        for matrix, shape in self.inverse:
-            z = matrix @ z.view(shape)
-        return z
+        *others, (last, shape) = self.inverse
+        for matrix, taken in others:
+            z = matrix @ z.view(taken)
+        torch.mm(last, z.view(shape), out=self.field.view(len(last), -1))
+        return self.field
 
     def activation(self, v: Tensor) -> Tensor:
         """2 UNIT GELU(v / UNIT) = v (1 + tanh y)."""
-        y = torch.addcmul(self.slope, v, v).mul_(v).tanh_()
+        y = torch.addcmul(self.slope, v, v, out=self.room).mul_(v).tanh_()
         return torch.addcmul(v, v, y, out=y)
 
 
@@ -85,8 +89,8 @@ class Block:
         self.activated, scale = activated, UNIT if activated else 1.0
         real, imaginary = spectral.flatten(3).movedim(-1, 1)  # (modes, in, out)
         self.modes = torch.cat([real, -imaginary], dim=1) * (scale / unit)
-        self.bypass, self.width = bypass.T * (scale / unit), len(constant)
-        self.constant = constant.new_zeros(len(real), 2 * batch, self.width)
+        self.bypass = bypass.T * (scale / unit)
+        self.constant = constant.new_zeros(len(real), 2 * batch, len(constant))
         self.constant[0, :batch] = constant * (scale * points)  # it has only a mean mode, and that is real
 
 
