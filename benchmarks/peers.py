@@ -62,7 +62,8 @@ PEERS = ("neuralop", "apebench")
 def taking_part(kind: str, eager: bool) -> dict[str, tuple[str, bool]]:
     """By label: whose process, and whether compiled.
 
-    `hero` runs as a user runs it: training compiles, `hero.rollout` does not. The other way has its own row.
+    `hero` runs as a user runs it, without a flag: training compiles, `hero.rollout` does not. The other way has its own
+    row.
     """
     peers = {name: (name, False) for name in PEERS}
     if eager:
