@@ -152,7 +152,7 @@ def test_what_is_not_understood_is_told_in_one_sentence(data: Any, words: str, t
     assert "\n" not in str(error.value)
 
 
-def test_from_a_dataset_to_predictions_as_netcdf(tmp_path: Path, call: Call) -> None:
+def test_from_a_dataset_to_predictions_as_netcdf_and_zarr(tmp_path: Path, call: Call) -> None:
     """Trained on xarray, predicted as xarray, written by the command, and read by xarray, doctor and evaluation."""
     folders = {"runs": tmp_path / "runs", "data_dir": tmp_path / "data"}
     result = hero.train(labelled(), "fno", "one_step", steps=3, settings=SMALL, **folders)
@@ -175,17 +175,17 @@ def test_from_a_dataset_to_predictions_as_netcdf(tmp_path: Path, call: Call) -> 
 
     del (truth := labelled())["speed"].attrs["odd"]
     truth.to_netcdf(tmp_path / "truth.nc")
-    out = tmp_path / "u.nc"
-    code, _, err = call("predict", result.path, "--from", tmp_path / "truth.nc", "--steps", 11, "--out", out)
-    assert (code, err) == (0, "")
-    with xarray.open_dataset(out, engine="h5netcdf") as opened:
-        expected = result.predict(waves()[:, 0], 11, np.arange(6.0)[:, None], as_xarray=True)
-        xarray.testing.assert_allclose(opened, expected, rtol=1e-6)
-        for part in ("height", "speed", "time", "x"):
-            assert opened[part].attrs.get("units") == expected[part].attrs.get("units"), part
-        assert opened.attrs["run"] == result.path.name
-    _, errors = score_files(out, tmp_path / "truth.nc")
-    np.testing.assert_allclose(errors["vrmse"], whole.errors, rtol=1e-4)
+    for out in (tmp_path / "u.nc", tmp_path / "u.zarr"):
+        code, _, err = call("predict", result.path, "--from", tmp_path / "truth.nc", "--steps", 11, "--out", out)
+        assert (code, err) == (0, "")
+        with xarray.open_dataset(out) as opened:
+            expected = result.predict(waves()[:, 0], 11, np.arange(6.0)[:, None], as_xarray=True)
+            xarray.testing.assert_allclose(opened, expected, rtol=1e-6)
+            for part in ("height", "speed", "time", "x"):
+                assert opened[part].attrs.get("units") == expected[part].attrs.get("units"), part
+            assert opened.attrs["run"] == result.path.name
+        _, errors = score_files(out, tmp_path / "truth.nc")
+        np.testing.assert_allclose(errors["vrmse"], whole.errors, rtol=1e-4)
     assert not diagnose(open_recording(tmp_path / "u.nc"), "u.nc").problems
 
 

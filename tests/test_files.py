@@ -109,6 +109,15 @@ def test_a_file_that_is_written_again_is_opened_again(tmp_path: Path) -> None:
         assert len(open_recording(tmp_path / "folder", "btcx").trajectories) == 4 * (number + 1)
 
 
+def test_a_grid_with_walls_and_conditioning(tmp_path: Path) -> None:
+    write_well(tmp_path / "a.h5")
+    chosen = [f"data.path={tmp_path / 'a.h5'}", "data.fields=scalar,velocity"]
+    source = make_config(overrides=[*SMALL, *FNO, *chosen]).source
+    assert source.channel_names == ("scalar", "velocity_x", "velocity_y")
+    assert source.periodic == (True, False)
+    assert set(source.conditioning) == {"number", "density", "mask"}
+
+
 def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
     foreign.pdebench(tmp_path / "flow.hdf5", waves(10, 8, 1, 12))
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from conftest import Call
+from foreign import refused
 from foreign_arrays import matlab, states
 from hero.data.formats import open_recording
 from test_files import through_the_flow, waves
@@ -93,6 +94,33 @@ def test_an_imaginary_part_of_rounding_is_dropped_and_said(tmp_path: Path) -> No
     assert any("rounding" in note for note in recording.notes)
 
 
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_flattened_grids_are_unfolded(tmp_path: Path, dtype: str) -> None:
+    u = states(3, 9, 2, 5, 4, seed=4).astype(dtype)
+    np.save(tmp_path / "f.npy", u[:, :, 0].reshape(3, 9, 20))
+    recording = open_recording(tmp_path / "f.npy", "b t (x=5 y=4)")
+    assert recording.space == (5, 4)
+    assert np.array_equal(whole(recording)[:, :, 0], u[:, :, 0].real)
+    part = recording.trajectories[2].read(slice(1, 8, 3), [0])
+    assert np.array_equal(part[:, 0], u[2, 1:8:3, 0].real)
+    np.savez(tmp_path / "f.npz", a=u[:, :, 0].reshape(27, 20), b=u[:, :, 1].reshape(27, 20), mu=np.ones((3, 2)))
+    recording = open_recording(tmp_path / "f.npz", "(b=3 t=9)(x=5 y=4)")
+    assert np.array_equal(whole(recording), u.real)
+    for layout in ("bt(x=5 y=5)", "bt(x y)", "b(x=5 y=4)"):
+        refused(tmp_path / "f.npy", "(3, 9, 20)", "as in 'b t (x=21 y=21)'", layout=layout)
+
+
+def test_flattened_states_go_through_the_flow(tmp_path: Path, call: Call) -> None:
+    np.save(tmp_path / "f.npy", waves(10, 8, 1, 8, 6).reshape(10, 8, 48))
+    run = through_the_flow(tmp_path / "f.npy", tmp_path, call, "data.layout=b t (x=8 y=6)")
+    assert run.config.source.space == (8, 6)
+    (tmp_path / "sim").mkdir()
+    for frame in range(9):
+        np.save(tmp_path / "sim" / f"u_{frame}.npy", states(48, seed=frame))
+    recording = open_recording(tmp_path / "sim", "u_{t}.npy (x=8 y=6)")
+    assert np.array_equal(whole(recording)[0, 5, 0], states(48, seed=5).reshape(8, 6))
+
+
 @pytest.mark.parametrize("command", ["doctor", "train"])
 def test_a_file_without_space_is_refused_in_one_sentence(tmp_path: Path, call: Call, command: str) -> None:
     np.savez(tmp_path / "ode.npz", t=0.1 * np.arange(25), u=states(25, 3))
@@ -100,3 +128,18 @@ def test_a_file_without_space_is_refused_in_one_sentence(tmp_path: Path, call: C
     assert code == 2
     assert "no axis of space" in err
     assert "data.layout=tx" in err
+
+
+def test_staggered_grids_are_averaged_to_cells(tmp_path: Path) -> None:
+    u, v, p = states(7, 9, 6), states(7, 8, 7, seed=1), states(7, 8, 6, seed=2)
+    axes = {"x": np.arange(8.0), "y": np.arange(6.0), "t": np.arange(7.0)}
+    np.savez(tmp_path / "f.npz", u=u, v=v, p=p, **axes)
+    recording = open_recording(tmp_path / "f.npz")
+    assert names_of(recording) == ["u", "v", "p"]
+    expected = np.stack([(u[:, 1:] + u[:, :-1]) / 2, (v[:, :, 1:] + v[:, :, :-1]) / 2, p], axis=1)
+    assert np.array_equal(whole(recording)[0], expected)
+    assert sum("faces" in note for note in recording.notes) == 2
+    np.savez(tmp_path / "g.npz", u=p, w=states(8, 8, 6), **axes)  # one state more is no staggered grid
+    assert names_of(open_recording(tmp_path / "g.npz")) == ["u"]
+    np.savez(tmp_path / "h.npz", train=states(4, 7, 8), test=states(5, 6, 8))  # nor are splits of other sizes
+    assert [one.frames for one in open_recording(tmp_path / "h.npz", "btx").trajectories] == [7] * 4 + [6] * 5

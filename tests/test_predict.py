@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ def at_once(run: Path, data_dir: Path, steps: int, contiguous: bool = False) -> 
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("name", ["u.h5", "u.nc", "u.npz", "u.npy"])
+@pytest.mark.parametrize("name", ["u.h5", "u.nc", "u.zarr", "u.npz", "u.npy"])
 def test_blocks_are_the_rollout(name: str, run: Path, data_dir: Path, tmp_path: Path) -> None:
     """20 steps are no multiple of the 6 of a block, nor these of the 3 steps that a call makes."""
     assert block_sizes((2, 20, 1, 32), 3) == (6, 6)
@@ -82,7 +83,7 @@ def test_blocks_are_the_rollout(name: str, run: Path, data_dir: Path, tmp_path: 
     # To rounding: matrix products of some processors depend on where in memory a state lies.
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    if name.endswith((".h5", ".nc")):
+    if name.endswith((".h5", ".nc", ".zarr")):
         source = Run(run).config.source
         assert [channel.name for channel in recording.channels] == ["u"]
         assert recording.dt == pytest.approx(source.dt)
@@ -159,8 +160,10 @@ def test_a_rollout_that_diverges_ends_there_and_keeps_the_finite_part(tmp_path: 
         u = file["u"][:]
     assert np.isfinite(u[0]).all()
     assert [int(np.isfinite(row).all(axis=(1, 2)).sum()) for row in u] == [38, 30]
-    assert rolled(both, 1000, tmp_path / "u.npy").shape == (2, 38, 1, 8)
+    for name in ("u.npy", "u.zarr"):
+        assert rolled(both, 1000, tmp_path / name).shape == (2, 38, 1, 8)
     assert np.array_equal(np.load(tmp_path / "u.npy"), u, equal_nan=True)
+    assert open_recording(tmp_path / "u.zarr").trajectories[1].frames == 38
     # One that diverged does not end the others.
     factors = torch.tensor([1.0, 1e20])[:, None, None]
     result = rolled(torch.ones(2, 1, 8), 700, tmp_path / "u.h5", lambda context: context.states[:, -1] * factors)
@@ -230,7 +233,7 @@ def test_names_and_conditioning_survive_the_file(tmp_path: Path) -> None:
     mu = np.array([[1.5, 2.5], [3.5, 4.5]], np.float32)
     described = about(5, channels=("density", "x"), conditioning=("Re", "nu"), mu=mu)
     block = np.random.default_rng(0).standard_normal((2, 3, 2, 5)).astype(np.float32)
-    for name in ("u.h5", "u.nc"):
+    for name in ("u.h5", "u.nc", "u.zarr"):
         with create(tmp_path / name, block.shape, described, 1) as output:
             output.append(block)
         recording = open_recording(tmp_path / name)
@@ -239,16 +242,24 @@ def test_names_and_conditioning_survive_the_file(tmp_path: Path) -> None:
         assert recording.channels[0].name == "density"
         assert recording.dt == 0.5
         np.testing.assert_allclose(recording.axes[0].coordinates, np.linspace(0, 1, 5))
-        assert recording.channels[1].name == ("x" if name == "u.h5" else "x_")  # x is the axis in the other
+        assert recording.channels[1].name == ("x" if name == "u.h5" else "x_")  # x is the axis in the others
         assert [one.scalars for one in recording.trajectories] == [{"Re": 1.5, "nu": 2.5}, {"Re": 3.5, "nu": 4.5}]
-    with pytest.raises(ZeroDivisionError), create(tmp_path / "u.nc", block.shape, described, 1):
+    with pytest.raises(ZeroDivisionError), create(tmp_path / "u.zarr", block.shape, described, 1):
         raise ZeroDivisionError
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["u.h5", "u.nc"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["u.h5", "u.nc", "u.zarr"]
 
 
-def test_large_rollouts_need_a_format_that_streams(run: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+def test_outputs_are_refused_before_the_rollout(
+    run: Path, data_dir: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = call("predict", run, "--data", data_dir, "--steps", 10**8, "--out", tmp_path / "u.npz")
     assert_refused(result, "25.6 GB", "u.npz", "u.h5")
+    (tmp_path / "u.zarr").mkdir()
+    result = call("predict", run, "--data", data_dir, "--out", tmp_path / "u.zarr")
+    assert_refused(result, "not a Zarr store", "--out")
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    result = call("predict", run, "--data", data_dir, "--out", tmp_path / "v.zarr")
+    assert_refused(result, "hero-operators[xarray]", ".h5")
 
 
 def flow(path: Path, scalars: bool = True, seed: int = 0, points: int = 16) -> np.ndarray:

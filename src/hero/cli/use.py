@@ -136,7 +136,7 @@ def predict(
         ),
     ] = None,
     steps: Annotated[int, option("N", "Steps to roll out.")] = 200,
-    out: Annotated[Path, option("FILE", "Rollout: .h5 or .nc of any length, .npz or .npy up to 2 GB.")] = Path(
+    out: Annotated[Path, option("FILE", "Rollout: .h5, .nc or .zarr of any length, .npz or .npy up to 2 GB.")] = Path(
         "predictions.npz"
     ),
     trajectories: Annotated[int | None, option("N", "The first N trajectories (default: all).")] = None,

@@ -4,7 +4,7 @@
         output.append(block)        # (trajectory, some steps, channel, *space)
         output.written = steps      # fewer than announced, after a stop
 
-HDF5 and NetCDF hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
+HDF5, NetCDF and Zarr hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
+import tempfile
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +27,15 @@ import numpy as np
 from hero.data.files.handles import close_hdf5
 from hero.data.files.recording import Axis
 from hero.data.files.selection import length_of
-from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED
+from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED, is_zarr
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 
 HDF5 = (".h5", ".hdf5")
 NETCDF = ".nc"
+ZARR = ".zarr"
 ARRAYS = (".npz", ".npy")
-OUTPUTS = (*HDF5, NETCDF, *ARRAYS)
+OUTPUTS = (*HDF5, NETCDF, ZARR, *ARRAYS)
 LARGEST = 2 * 10**9
 """Bytes of a rollout that is held in memory."""
 
@@ -89,7 +93,7 @@ class RolloutHeader:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The attributes of a NetCDF file."""
+        """The attributes of a NetCDF file or a Zarr store."""
         return {"Conventions": "CF-1.8", "source": PREDICTED, "run": self.run, "history_states": self.history}
 
 
@@ -116,6 +120,10 @@ def check_output(path: Path, shape: tuple[int, ...]) -> None:
             f"a rollout of {size / 1e9:.1f} GB does not fit {path.name}, which is held in memory up to "
             f"{LARGEST / 1e9:g} GB; write {path.with_suffix('.h5').name} instead."
         )
+    if path.suffix == ZARR:
+        _zarr(path)
+        if path.exists() and not is_zarr(path):
+            raise HeroError(f"{path} exists and is not a Zarr store; use another `out`.")
 
 
 @dataclass
@@ -135,6 +143,11 @@ class Output:
                 array[:, steps] = block if self.together else block[:, :, channel]
         self.written += block.shape[1]
 
+    def cut(self) -> None:
+        """Drop the steps that do not count."""
+        for array in self.arrays:
+            array.resize((array.shape[0], self.written, *array.shape[2:]))
+
 
 @contextlib.contextmanager
 def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
@@ -145,6 +158,8 @@ def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
     check_output(path, shape)
     if path.suffix in ARRAYS:
         yield from _arrays(path, shape)
+    elif path.suffix == ZARR:
+        yield from _store(path, shape, about, chunk)
     else:
         yield from _hdf5(path, shape, about, chunk)
 
@@ -170,8 +185,7 @@ def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) 
                 output = _variables_in(file, shape, about, chunk) if named else _dataset_in(file, shape, about, chunk)
             yield output
             with disk_errors():
-                for array in output.arrays:  # without the steps that do not count
-                    array.resize((array.shape[0], output.written, *array.shape[2:]))
+                output.cut()
                 if named:
                     _attach_scales(file, output.arrays, about.dims, about.labels(shape[0], output.written))
         finally:
@@ -219,6 +233,42 @@ def _attach_scales(file: h5py.File, arrays: list[Any], dims: list[str], labels: 
     for array in arrays:
         for place, name in enumerate(dims):
             array.dims[place].attach_scale(file[name])
+
+
+def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
+    """A Zarr store, written in a folder beside `path`, to which an earlier one moves before it is deleted."""
+    sizes = {"shape": (*shape[:2], *shape[3:]), "chunks": (1, chunk, *shape[3:]), "dtype": "float32"}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
+            group = _zarr(path).open_group(f"{beside}/new", mode="w", attributes=about.facts)
+            variables = about.variables(about.labels(*shape[:2]))
+            arrays = [
+                group.create_array(name, **sizes, dimension_names=about.dims, attributes=told)
+                for name, told in variables.items()
+            ]
+            output = Output(arrays, together=False)
+            yield output
+            output.cut()
+            for name, (along, values, told) in about.labels(shape[0], output.written).items():
+                group.create_array(name, data=values, dimension_names=along, attributes=told)
+            with warnings.catch_warnings(action="ignore"):  # that the format does not have it yet; xarray looks for it
+                _zarr(path).consolidate_metadata(group.store)
+            if path.exists():
+                os.replace(path, f"{beside}/earlier")
+            os.replace(f"{beside}/new", path)
+    except OSError as error:
+        raise HeroError(
+            f"cannot write {path} ({error.strerror or error}); check disk space and permissions."
+        ) from error
+
+
+def _zarr(path: Path) -> Any:
+    try:
+        import zarr
+    except ImportError as error:
+        raise HeroError(f"{path} needs zarr to be written; {install_hint('xarray')}, or write .h5.") from error
+    return zarr
 
 
 @contextlib.contextmanager

@@ -140,8 +140,7 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
     if array.dtype.kind not in "fiu":
         raise HeroError(f"{path} holds {array.dtype}, not states; save an array of real numbers.")
     longer = array.ndim == 3 + len(card.grid) and array.shape[1] > card.history
-    has_layout = len(str(card.settings.get("layout", ""))) == array.ndim
-    if not card.has_states(array.shape) and (name not in ("", "states") or longer or has_layout):
+    if not card.has_states(array.shape) and (name not in ("", "states") or longer or card.settings.get("layout")):
         return None
     try:
         with np.errstate(over="ignore"):  # overflows are found afterwards

@@ -1,9 +1,10 @@
 """Arrays that stay in their files until they are sliced, and other views of them: states stacked in time, a complex
-array as two."""
+array as two, a flattened grid unfolded, faces averaged to cells."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hero.data.files.recording import SPELLINGS
 from hero.errors import HeroError
 
 LISTED = 8  # arrays that an error names
@@ -106,3 +108,62 @@ def real_parts(name: str, array: FileArray) -> tuple[dict[str, FileArray], tuple
     note = f"{shown} is complex: {base}_real and {base}_imag are its two channels (data.fields chooses one)."
     parts = {"real": lambda index: array[index].real, "imag": lambda index: array[index].imag}
     return {f"{base}_{part}": replace(array, read=read, dtype=real) for part, read in parts.items()}, (note,)
+
+
+def unfolded(path: Path, layout: str, arrays: Mapping[str, FileArray]) -> tuple[str, dict[str, FileArray]]:
+    """The letters of a layout such as "b t (x=21 y=21)", and the arrays that it fits with their grid unfolded."""
+    words = re.findall(r"\(.*?\)|\S", layout)
+    lengths = {axis: tuple(map(int, re.findall(r"\d+", word))) for axis, word in enumerate(words) if len(word) > 1}
+
+    def fits(array: FileArray) -> bool:
+        return len(array.shape) == len(words) and all(array.shape[i] == math.prod(lengths[i]) for i in lengths)
+
+    if lengths and not any(map(fits, arrays.values())):
+        told = f"fits none of the arrays, {describe(arrays).strip()}"
+        raise HeroError(f"{path}: data.layout={layout!r} {told}; write a flattened grid as in 'b t (x=21 y=21)'.")
+    found = dict(arrays)
+    for name in [name for name in arrays if fits(arrays[name])]:
+        for axis in sorted(lengths, reverse=True):  # an axis that becomes several moves those after it
+            found[name] = _axis_as(found[name], axis, lengths[axis], partial(_unfold, axis, lengths[axis]))
+    return "".join(re.findall("[a-z]", layout)) if lengths else "".join(words), found
+
+
+def _unfold(axis: int, lengths: tuple[int, ...], block: np.ndarray) -> np.ndarray:
+    return block.reshape(*block.shape[:axis], *lengths, *block.shape[axis + 1 :])
+
+
+def in_cells(arrays: Mapping[str, FileArray]) -> tuple[dict[str, FileArray], list[str]]:
+    """Arrays of a staggered grid in its cells, with notes: u has one point more along x and v along y than p."""
+    found, notes = dict(arrays), []
+    for rank in {len(array.shape) for array in arrays.values()} - {0, 1, 2}:
+        shapes = {name: np.array(array.shape) for name, array in arrays.items() if len(array.shape) == rank}
+        shapes = {name: shape for name, shape in shapes.items() if name not in SPELLINGS}
+        differences = [one - other for one in shapes.values() for other in shapes.values()]
+        # One is longer along one axis, another along another; an array with a state more is longer along time alone.
+        crossed = [one for one in differences if one.sum() == 0 and np.abs(one).sum() == 2]
+        staggered = set(np.flatnonzero(np.any(crossed, axis=0)))
+        for name, shape in shapes.items():
+            more = shape - np.min(list(shapes.values()), axis=0)
+            if more.max() == 1 and staggered.issuperset(np.flatnonzero(more)):
+                notes.append(f"{name} {arrays[name].shape} lies on faces; the mean of both is taken in each cell.")
+                for axis in np.flatnonzero(more).tolist():
+                    found[name] = _axis_as(found[name], axis, (arrays[name].shape[axis] - 1,), partial(_centre, axis))
+    return found, notes
+
+
+def _centre(axis: int, block: np.ndarray) -> np.ndarray:
+    low, high = (block[(*(ALL,) * axis, part)] for part in (slice(-1), slice(1, None)))
+    return low / 2 + high / 2
+
+
+def _axis_as(
+    array: FileArray, axis: int, lengths: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
+) -> FileArray:
+    """An array whose axis is always read whole, and then changed to axes of these lengths."""
+    end = axis + len(lengths)
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+        block = change(array[(*index[:axis], ALL, *index[end:])])
+        return block[(*(ALL,) * axis, *index[axis:end])]
+
+    return replace(array, read=part, shape=(*array.shape[:axis], *lengths, *array.shape[axis + 1 :]))

@@ -18,7 +18,7 @@ import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Channel, Recording, shortened
 from hero.data.formats import slabs as of
-from hero.data.formats.arrays import FileArray, describe, real_parts, whole
+from hero.data.formats.arrays import FileArray, describe, in_cells, real_parts, unfolded, whole
 from hero.data.formats.slabs import COMPONENTS, SPACE, Slab, fits, length_of, space_of
 from hero.errors import HeroError
 
@@ -46,6 +46,8 @@ MOST_NUMBERS = 16
 def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form: str = "npz") -> Recording:
     """The trajectories in arrays by name; "" is the array of a file without names."""
     numbers = {name: array for name, array in arrays.items() if np.dtype(array.dtype).kind in "fiubc"}
+    layout, numbers = unfolded(path, layout, numbers)
+    numbers, centred = in_cells(numbers)
     coordinates = coordinates_of(numbers)
     cloud = _small(numbers, "coords") if "coords" in numbers else None
     states, axes = _states(path, numbers, layout, coordinates, cloud)
@@ -56,7 +58,7 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
     others = {name: array for name, array in numbers.items() if name not in known}
     space, parts = space_of(axes, shape), list[Recording]()
     shown = f"{', '.join(states.values())} {shape}".strip()
-    notes = [f"The axes of {shown} are read as {axes}."]
+    notes = [f"The axes of {shown} are read as {axes}.", *centred]
     used, forcing = set[str](), set[str]()
     for split, name in states.items():
         slabs, said = _slabs(numbers, states, letters, split, space)

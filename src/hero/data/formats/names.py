@@ -70,7 +70,7 @@ def split_pattern(layout: str) -> tuple[str, str]:
     """("sim_{b}/{t}.npy", "cxy") of a layout for a folder, ("", "cxy") of one for its files."""
     if "{" not in layout:
         return "", layout
-    found = re.fullmatch(r"(.*?\S)\s+([btcxyzp]+)", layout)
+    found = re.fullmatch(r"(.*?\S)\s+((?:[btcxyzp\s]|\([^{}]*\))+)", layout)
     return (found[1], found[2]) if found else (layout, "")
 
 
