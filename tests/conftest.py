@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import resource
 import signal
 import sys
 import time
@@ -113,10 +114,14 @@ def tiny(**changes: Any) -> RunConfig:
     return make_config(overrides={**TINY, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
+def set_options(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as command-line options."""
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
 def options(**changes: Any) -> list[str]:
-    """The same as command-line options."""
-    values = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
-    return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    """The tiny run as command-line options."""
+    return set_options({**TINY, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -138,9 +143,30 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """The tiny run, trained and evaluated once; whoever changes it takes a copy."""
+    from hero.evaluation.evaluate import evaluate
+    from hero.training.loop import train
+
+    run = train(tiny(), tmp_path_factory.mktemp("finished"), data_dir)
+    evaluate(run, data_dir)
+    return run
+
+
 @pytest.fixture
 def runs_dir(tmp_path: Path) -> Path:
     return tmp_path / "runs"
+
+
+@pytest.fixture
+def file_size_limit() -> Iterator[Callable[[int], None]]:
+    """A function that makes every larger file fail to be written, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from hero.files import write_atomic
 from hero.method.measures import nrmse
 from hero.report.figures.style import save
+from hero.runs.checkpoint import save_weights
 from hero.runs.config import RunConfig
 from hero.runs.records import Errors, Metrics, TrainingCost, radial_spectra, write_rollout
 from hero.study.records import (
@@ -65,6 +66,34 @@ def fake_run(
     fake_errors(found).write(run / "errors.npz")
     write_rollout(run, truth[0], truth[1:], prediction[1:], trajectory=len(found) // 2)
     return run
+
+
+def untrained(config: RunConfig, folder: Path) -> Path:
+    """The folder of a run as training leaves it, with the initial weights."""
+    run = folder / config.run_id()
+    write_atomic(run / "config.toml", config.to_toml().encode())
+    save_weights(run / "model.safetensors", config.build_operator().state_dict(), {"step": 0, "val_gm100": "inf"})
+    return run
+
+
+def value_and_gradient(loss: Callable[[torch.Tensor], torch.Tensor], tau: torch.Tensor) -> list[torch.Tensor]:
+    tau = tau.clone().requires_grad_()
+    value = loss(tau)
+    return [value.detach(), torch.autograd.grad(value, tau)[0]]
+
+
+def assert_same_function(
+    model: torch.nn.Module, twin: Callable[[torch.Tensor], torch.Tensor], u: torch.Tensor, rtol: float
+) -> None:
+    """A network and its twin give the same values, and the same gradients by input and parameters."""
+    cotangent, results = torch.randn_like(u), []
+    for function in (model, twin):
+        x = u.clone().requires_grad_()
+        y = function(x)
+        results.append([y, *torch.autograd.grad((y * cotangent).sum(), [x, *model.parameters()])])
+    (ours, *our_gradients), (theirs, *their_gradients) = results
+    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(our_gradients, their_gradients, rtol=rtol, atol=1e-10)
 
 
 def spectrum_of(state: np.ndarray) -> np.ndarray:

@@ -70,14 +70,6 @@ def test_the_last_band_is_what_the_truncated_transform_of_an_fno_drops(
     assert float(truncated_transform(beyond, forward).abs().max()) < 1e-12
 
 
-def test_the_bands_of_the_papers_fno() -> None:
-    bands = split_modes((160,), (28,))
-    assert bands.limits == ((0, 0), (1, 1), (2, 2), (3, 3), (4, 7), (8, 15), (16, 27), (28, None))
-    assert bands.masks.sum(dim=1).tolist() == [1, 1, 1, 1, 4, 8, 12, 53]
-    assert split_modes((16,)).limits == ((0, 0), (1, 1), (2, 2), (3, 3), (4, 7), (8, 8))
-    assert split_modes((8, 8), (2, 2)).limits == ((0, 0), (1, 1), (2, 2), (2, None))
-
-
 def small_task(name: str = "burgers") -> Task:
     return get_task(name, {"resolution": 32, "substeps": 1})
 
@@ -229,23 +221,12 @@ def test_the_advice_follows_from_the_numbers() -> None:
         "|k| = 1, 2-3 make 100 % of it: train with train.loss=balanced under train.optimizer=soap.": record(
             *small_scales
         ),
-        "|k| = 1, 2-3 make 100 % of it: its loss": record(*small_scales, loss="balanced"),
         "already weighs": record([0.1, 0.5, 0.4, 0], [0.1, 0.5, 0.4, 0.1], 0.7),
         "raise backbone.modes": record([0, 0, 0, 1], [0.1, 0.1, 0.1, 0.9], 0.9),
-        "interplay": record([0.5, 0.5, 0, 0], [0.01, 0.01, 0, 0], 0.5),
         "the interplay": record([0.5, 0.5, 0, 0], [0.01, 0.01, 0, 0], math.inf),
         "nothing to compare": record([math.nan] * 4, [0, 0, 0, 0], 0),
-        "|k| = 0, beyond the operator's modes make 100 %": record([0, 0, 1, 0], [0.5, 0.0, 0.0, 0.5], 0.7),
     }.items():
         assert words in found.advice
-
-
-def test_the_notes_tell_of_correction_and_of_a_solver_that_misses_the_data() -> None:
-    solver = Carried(errors=(0.1, 1.0, 0.1, 0.1))
-    (_, corrects) = record([0, 0, 1, 0], [0.1] * 4, 0.3, solver=solver, solver_alone=1e-7).notes
-    assert "3.4 times" in corrects
-    notes = record([0, 0, 1, 0], [0.1] * 4, 2.0, solver=solver, solver_alone=0.5).notes
-    assert notes[-1].startswith("warning")
 
 
 def test_the_command_on_a_trained_run(runs_dir: Path, data_dir: Path, call: Call) -> None:

@@ -186,15 +186,6 @@ def test_mistakes_are_told_in_one_sentence(changes: dict[str, Any], words: str, 
         hero.train(**given)
 
 
-def test_splits_by_name(folders: dict[str, Path]) -> None:
-    splits = {"train": waves(5, seed=1), "val": waves(2, seed=2), "test": waves(3, 20, seed=3)}
-    trained = hero.train(splits, Roll(), "one_step", steps=2, train__normalise=False, **folders)
-    data = trained.config.data
-    assert (data.train_trajectories, data.val_trajectories, data.test_trajectories) == (5, 2, 3)
-    assert len(trained.errors) == 3
-    assert hero.evaluate(trained, splits).test["nrmse@1"] == pytest.approx(trained.metrics["nrmse@1"], rel=1e-5)
-
-
 def test_callbacks_see_the_run_and_may_stop_it(folders: dict[str, Path]) -> None:
     seen: list[hero.Progress] = []
 
@@ -230,12 +221,6 @@ def test_evaluate_a_function_on_data(folders: dict[str, Path], tmp_path: Path) -
     np.testing.assert_allclose(moving, waves()[:, 1:4], rtol=1e-6)
     with pytest.raises(HeroError, match="a model without a run is evaluated on `data`"):
         hero.evaluate(Roll())
-
-
-def test_a_run_is_evaluated_again_by_path_or_result(result: hero.Result, folders: dict[str, Path]) -> None:
-    again = hero.evaluate(result.path, data_dir=folders["data_dir"])
-    assert again.test == dict(result.metrics)
-    assert hero.evaluate(result, data_dir=folders["data_dir"]).test == again.test
 
 
 def test_a_configuration_holds_all_other_arguments(data_dir: Path, runs_dir: Path) -> None:

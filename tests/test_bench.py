@@ -12,16 +12,12 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.growth import VARIED, growth_figure
 from benchmarks.limits import least_bytes, limit_of
 from benchmarks.participant import Workload
 from benchmarks.peers import compare
 from benchmarks.speed_files import keep_speed, read_speed
 from benchmarks.speed_page import filled
-from benchmarks.tables import print_comparison
-from hero.console import console
 from hero.files import write_json
-from hero.report.figures.style import save
 
 pytestmark = pytest.mark.skipif(not (find_spec("jax") and find_spec("neuralop")), reason="the peers are missing")
 
@@ -63,14 +59,6 @@ def test_the_machine_is_measured_in_the_same_run(result: dict[str, Any]) -> None
     assert {"torch", "jax", "neuraloperator", "pdequinox", "trainax"} <= set(machine["versions"])
 
 
-def test_the_tables_show_every_participant(result: dict[str, Any]) -> None:
-    with console.capture() as captured:
-        print_comparison(result)
-    text = captured.get()
-    for word in ("Training", "Inference", "neuralop", "apebench", "GFLOP/s", "GB/s", "x limit"):
-        assert word in text
-
-
 def test_least_traffic_by_hand() -> None:
     # 2 states of 8 points, width 3: a field is 2·3·8 floats = 192 bytes; 2 blocks in each of 5 calls; 10 parameters.
     work = Workload("training", 1, points=8, width=3, modes=2, depth=2, batch=2, steps=5)
@@ -88,27 +76,6 @@ def test_the_slower_of_two_limits_binds() -> None:
     assert limit_of(work, 0, 10, machine)["bound_by"] == "memory"
     assert limit_of(work, 10**6, 10, machine)["limit_seconds"] == pytest.approx(1e-3)
     assert limit_of(work, 10**6, 10, machine)["bound_by"] == "GEMM"
-
-
-def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
-    about = {"commit": "0", "day": "2026-01-01", "processor": "x"}
-    parts = {
-        varies: {
-            "about": about,
-            "rows": [
-                {"participant": name, varies: value, "median_seconds": 0.01 * value, "peak_bytes": 2**20 * value}
-                for value in values
-                for name in ("hero", "neuralop")
-            ],
-        }
-        for varies, values in VARIED.items()
-    }
-    figure = growth_figure(parts)
-    assert len(figure.axes) == 2 * len(VARIED)
-    for axes in figure.axes:
-        assert len(axes.lines) == 2
-        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert save(figure, tmp_path / "growth.png").stat().st_size > 0
 
 
 def test_a_measurement_keeps_its_other_parts_and_fills_the_page(tmp_path: Path) -> None:

@@ -19,26 +19,17 @@ import h5py
 import pytest
 import typer
 
-from conftest import Call, assert_refused, options, parse, tiny
+from conftest import Call, assert_refused, options, parse
 from hero import parts
-from hero.cli import app, with_dashes
+from hero.cli import app
 from hero.cli.options import Configuration, OneRun, setting_names
 from hero.console import console
 from hero.data import TASKS
 from hero.errors import DISTRIBUTION, HeroError
-from hero.evaluation.evaluate import evaluate
-from hero.files import json_line, run_lock
+from hero.files import run_lock
 from hero.runs.config import make_config
 from hero.runs.sections import all_settings
 from hero.runs.stored import find_run
-from hero.training.loop import train
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    run = train(tiny(), tmp_path_factory.mktemp("runs"), data_dir)
-    evaluate(run, data_dir)
-    return run
 
 
 def commands(command: Any, *words: str) -> Iterator[tuple[list[str], Any]]:
@@ -169,24 +160,6 @@ def test_options_and_overrides_mean_the_same() -> None:
     parsed = settings.resolve("train", **vars(run))
     values = {"task.name": "kdv", "strategy": "push_forward", "seed": 7, "train.lr": 0.5}
     assert parsed == make_config("quick", overrides=values)
-
-
-def test_runs_shows_finished_unfinished_and_unevaluated(
-    call: Call, finished: Path, data_dir: Path, runs_dir: Path
-) -> None:
-    shutil.copytree(finished, runs_dir / finished.name)
-    train(tiny(seed=1), runs_dir, data_dir)
-    stopped = runs_dir / tiny(seed=2).run_id()
-    stopped.mkdir()
-    (stopped / "config.toml").write_text(tiny(seed=2).to_toml())
-    record = json.loads((finished / "log.jsonl").read_text().splitlines()[6])
-    (stopped / "log.jsonl").write_text(json_line({**record, "step": 7}))
-    code, out, err = call("runs", "--runs", runs_dir)
-    assert (code, err) == (0, "")
-    lines = {seed: next(line for line in out.splitlines() if f"hero-s{seed}-" in line) for seed in (0, 1, 2)}
-    assert "finished" in lines[0]
-    assert "not evaluated" in lines[1]
-    assert "at step 7 of 20" in lines[2]
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -415,7 +388,3 @@ def test_names_lead_to_all_built_in_parts() -> None:
 
 def test_completion_knows_all_settings() -> None:
     assert setting_names() == ["task.name", *(key for key, _ in all_settings())], "run tools/setting_names.py"
-
-
-def test_words_in_backticks_become_options_that_exist() -> None:
-    assert with_dashes("call it `time`; see `trust_code` and `runs`.") == "call it `time`; see --trust-code and --runs."

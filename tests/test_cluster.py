@@ -22,7 +22,8 @@ from hero.study.ray import compute, connected, import_ray, result, share_of_mach
 from hero.study.run import sweep
 from hero.study.worker import Job, Workers
 from sockets import LOOPBACK, listening_places, parent_of
-from test_sweep import KILLED, LONG, last_step, workers_at
+from test_resume import last_step
+from test_sweep import KILLED, LONG, workers_at
 
 # One worker of the test run has the cluster: several on a small machine starve each other.
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed")

@@ -5,36 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 import hero
-from conftest import TINY, Call, tiny
+from conftest import TINY, Call, set_options
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
 from hero.runs.config import PRESETS, RECOMMENDED, make_config
 from hero.runs.folder import Run
 from hero.runs.log import Log, TrainingRecord
-from hero.strategies import STRATEGIES
 from hero.study.collect import Plan
 from hero.study.compare import logged_seconds, plan_comparison
-from hero.study.cost.count import empty_windows
 from hero.study.records import FILE, StudyResult
 
 NAMES = ["push_forward", "hero"]
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_seed_shares_weights_and_batches(name: str) -> None:
-    ours, base = (tiny(strategy=which, seed=3) for which in (name, "push_forward"))
-    for step in (0, 1, 17):
-        assert torch.equal(empty_windows(ours).indices(step), empty_windows(base).indices(step))
-    weights, expected = (config.build_operator().state_dict() for config in (ours, base))
-    same_shapes = {k: v.shape for k, v in weights.items()} == {k: v.shape for k, v in expected.items()}
-    assert same_shapes or name not in ("one_step", "hero", "fixed_weight")
-    if same_shapes:  # a strategy with further input channels needs further weights
-        assert all(torch.equal(weights[key], expected[key]) for key in expected)
-    other = tiny(strategy=name, seed=4)
-    assert not torch.equal(empty_windows(other).indices(0), empty_windows(base).indices(0))
 
 
 def test_the_baseline_is_push_forward_or_the_first() -> None:
@@ -70,9 +53,8 @@ def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, da
     """The command and the function train the same runs: the ones that `hero train` makes, with another strategy."""
     folders = ["--runs", runs_dir, "--data", data_dir]
     short = {**TINY, "train.steps": 2}
-    settings = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
     chosen = ["--strategies", "push_forward,one_step", "--seeds", 1, "--workers", 0]
-    code, out, err = call("compare", "burgers", *settings, *chosen, *folders)
+    code, out, err = call("compare", "burgers", *set_options(short), *chosen, *folders)
     assert code == 0, err
     assert "every strategy with the settings of the preset recipe" in out
     (folder,) = runs_dir.glob("compare-*")

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.evidence import BALANCED
-from benchmarks.tuning import grid
 from conftest import TINY, Call, options
 from hero.config import parse_override
 from hero.data import TASKS, FileSettings
@@ -66,13 +65,6 @@ def test_any_number_of_steps_gives_schedules_that_fit_it(steps: int) -> None:
         assert 1 <= value <= steps
 
 
-def test_every_setting_has_a_sentence_where_it_is_defined() -> None:
-    for key, field in all_settings():
-        assert field.description, key
-        assert field.description.endswith("."), key
-        assert len(field.description) > 5
-
-
 def test_the_stored_form_holds_every_setting() -> None:
     found = set(make_config(overrides={"backbone.name": "transolver"}).flat())
     found |= set(make_config(overrides={"backbone.name": "unet"}).flat())
@@ -109,20 +101,10 @@ def test_later_sources_win_preset_then_file_then_overrides(tmp_path: Path) -> No
     assert (config.task.name, config.task.settings["dt"], config.method.start) == ("kdv", 0.02, 200)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("train.steps=2000", ("train.steps", 2000)),
-        ("train.lr=3e-3", ("train.lr", 3e-3)),
-        ("hero.margin=.5", ("hero.margin", 0.5)),
-        ("train.loss=mse", ("train.loss", "mse")),
-        (" train.loss = 'mse' ", ("train.loss", "mse")),
-        ("task.velocity=[1, 2.5, 3]", ("task.velocity", [1, 2.5, 3])),
-        ("task.name=a=b", ("task.name", "a=b")),
-    ],
-)
-def test_overrides_are_read_as_people_write_them(text: str, expected: tuple[str, Any]) -> None:
-    assert parse_override(text) == expected
+def test_overrides_are_read_as_people_write_them() -> None:
+    texts = ("a.b=2000", "a.b=3e-3", "a.b=.5", "a.b=mse", " a.b = 'mse' ", "a.b=[1, 2.5, 3]", "a.b=a=b")
+    found = [2000, 3e-3, 0.5, "mse", "mse", [1, 2.5, 3], "a=b"]
+    assert [parse_override(text) for text in texts] == [("a.b", value) for value in found]
 
 
 def test_an_explicit_default_is_the_same_run_as_an_implicit_one() -> None:
@@ -286,19 +268,15 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
         ({"task.name": "zzz"}, ("unknown task 'zzz'", "choose one of", "kolmogorov_flow")),
         ({"strategy": "heroo"}, ("unknown strategy 'heroo'", "'hero'")),
         ({"train.steps": "many"}, ("train.steps='many'", "integer")),
-        ({"train.steps": 2.5}, ("train.steps=2.5", "integer")),
         ({"train.steps": 0}, ("train.steps=0", "equal to 1")),
-        ({"train.steps": float("nan")}, ("train.steps=nan", "integer")),
         ({"seed": 2**64}, ("seed", "too large")),
         ({"train.lr": 0}, ("train.lr=0", "greater than 0")),
         ({"train.lr": float("inf")}, ("train.lr=inf", "finite")),
         ({"train.compile": "yes"}, ("train.compile='yes'", "'auto', 'true', 'false' or 'graphs'")),
-        ({"train.device": 1}, ("train.device=1", "string")),
         ({"train.unroll": 51}, ("train.unroll=51", "data.train_steps=50")),
         ({"hero.start": 10_000}, ("hero.start=10000", "train.steps=10000")),
         ({"backbone.modes": 82}, ("backbone.modes=82", "160")),
         ({"task.resolution": 14}, ("task.resolution is 14", "task.cutoff")),
-        ({"task.dt": 10**400}, ("task.dt", "too large")),
         ({"task.viscosity": "thick"}, ("task.viscosity", "'thick'")),
     ],
 )
@@ -354,10 +332,3 @@ def test_the_study_of_the_recipe_has_the_runs_of_the_commands() -> None:
     control = make_config("paper", overrides={"strategy": "push_forward", "train.optimizer": "soap"})
     expected = [make_config("paper"), control, make_config("recipe")]
     assert [config.run_id() for config in plan("recipe", seeds=[0]).configs] == [one.run_id() for one in expected]
-
-
-def test_the_grid_has_the_control_and_the_recipe() -> None:
-    control, *others = [make_config(overrides=["strategy=push_forward", *arm.split()]) for arm in grid()]
-    assert control == make_config(overrides={"strategy": "push_forward"})
-    recipe = make_config("recipe")
-    assert (recipe.backbone, recipe.train.loss) in [(one.backbone, one.train.loss) for one in others]

@@ -229,28 +229,6 @@ def test_values_that_are_not_finite_are_named_wherever_they_are(
     assert all(words in found.text for words in ("trajectory 2", f"frame {frame}", channel))
 
 
-def test_a_mask_that_moves_is_named_where_it_first_does() -> None:
-    u = np.random.default_rng(0).standard_normal((3, 20, 1, 64))
-    for frame in range(20):
-        u[:, frame, :, frame : frame + 3] = np.nan
-    (found,) = found_in(list(u))
-    assert found.kind == "mask"
-    assert "trajectory 0 has NaN at other points at frame 1" in found.text
-    u[..., 50:] = np.nan  # land that stays, next to ice that moves
-    (found,) = found_in(list(u))
-    assert found.kind == "mask"
-    assert "frame 0" in found.text
-
-
-def test_an_empty_channel_is_left_out_by_its_remedy() -> None:
-    u = np.random.default_rng(0).standard_normal((3, 9, 3, 16))
-    u[:, :, 1] = np.nan
-    (found,) = found_in(list(u))
-    assert (found.kind, found.settings) == ("empty channel", {"data.fields": "u0,u2"})
-    assert not problems(tidy(recording_of(list(u))), fields=("u0", "u2"))
-    assert [one.kind for one in problems(tidy(recording_of(list(u))), fields=("u1",))] == ["empty channel"]
-
-
 def test_what_is_not_chosen_may_be_damaged() -> None:
     result = tidy(recording_of(damaged((8, 0, 5), np.nan, False)))
     assert [one.kind for one in problems(result)] == ["finite"]
@@ -262,9 +240,6 @@ def test_refusals() -> None:
     random = np.random.default_rng(0)
     with pytest.raises(HeroError, match="correct the coordinates"):
         tidy(recording_of([random.standard_normal((9, 1, 16))], [Axis("x", np.arange(17.0))]))
-    (short,) = found_in([random.standard_normal((2, 1, 16))])
-    assert short.kind == "length"
-    assert "2 states per trajectory, of u0 on (16,)" in short.text
     assert [one.kind for one in found_in([random.standard_normal((1, 1, 16))])] == ["length"]
     (strided,) = problems(tidy(recording_of([random.standard_normal((9, 1, 16))])), stride=5)
     assert strided.kind == "length"

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from conftest import Call, options, tiny
-from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.cache import WindowTable
 from hero.method.objective import Every
-from hero.method.rollout import unroll
 from hero.report.described import description_table
 from hero.runs.config import RunConfig, make_config
 from hero.study.cost.count import Description, count_at, describe, empty_windows, filling_updates, phases_of
-from hero.study.cost.measure import DryRun, measure
+from hero.study.cost.measure import measure
 
 
 @pytest.mark.parametrize(
@@ -125,31 +122,6 @@ def test_a_measurement_covers_every_update(strategy: str, tmp_path: Path, monkey
     assert (found.measured.peak_memory or 0) > describe(config).memory["total"]
     assert torch.equal(torch.get_rng_state(), before)
     assert not list(tmp_path.iterdir())
-
-
-def test_each_phase_is_measured_in_its_own_state(tmp_path: Path) -> None:
-    config = tiny(train__steps=100, hero__start=40, hero__refresh=30)
-    dry_run = DryRun(config, tmp_path, torch.device("cpu"))
-    rollouts: list[int] = []
-
-    def counted(model: nn.Module, context: Context, steps: int) -> torch.Tensor:
-        rollouts.append(steps)
-        return unroll(model, context, steps)
-
-    dry_run.trainee.strategy.unroll = counted
-    for phase, expected in zip(
-        phases_of(config.untrained_strategy, empty_windows(config)) * 2, (1, 3, 2) * 2, strict=True
-    ):  # current; perturbed, lag; no lag
-        dry_run.update(0, phase.step)
-        assert rollouts == [config.train.unroll] * expected
-        rollouts.clear()
-
-
-def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hero.study.cost.measure.find_compiler", lambda config, model, batch: lambda function: function)
-    found = measure(tiny(train__batch=7), tmp_path, updates=1).measured
-    assert found is not None
-    assert found.compiled
 
 
 def test_a_run_that_cannot_fit_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hero.analysis.findings import Finding
 from hero.data import SPLITS, load_trajectories
 from hero.data.files import checks
 from hero.data.files.checks import UnfitError, tidy
-from hero.data.files.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.recording import Axis, Recording
 from hero.data.formats import open_recording
 from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.evaluate import evaluate
@@ -31,11 +31,12 @@ from hero.method.domain import Box
 from hero.method.domain.bands import Bands, GridBands, OneBand, split_modes
 from hero.method.domain.transform import shell_power
 from hero.report import doctor as tables
-from hero.report.doctor import figures, run_figure
+from hero.report.doctor import run_figure
 from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.config import RECOMMENDED, make_config
 from hero.runs.folder import Run
 from hero.training.loop import train
+from test_data_checks import recording_of
 
 POINTS = 32
 SQUEEZED = np.linspace(0, 1, POINTS) ** 2
@@ -57,28 +58,11 @@ def recorded(
     splits: Sequence[str] = (),
     periodic: bool | None = True,
     coordinates: Sequence[np.ndarray] | None = None,
-    scalars: Sequence[dict[str, float]] = (),
-    **more: Any,
 ) -> Recording:
     """A recording of arrays in memory."""
-
-    def reader(u: np.ndarray) -> Callable[[slice, Sequence[int]], np.ndarray]:
-        return lambda frames, channels: u[frames][:, list(channels)]
-
-    space = states[0].shape[2:]
-    axes = coordinates or [np.linspace(0, 1, n, endpoint=False) for n in space]
-    given: dict[str, Any] = {
-        "format": "memory",
-        "files": (),
-        "channels": tuple(Channel(f"u{i}") for i in range(states[0].shape[1])),
-        "axes": tuple(Axis("xyz"[i], x, periodic) for i, x in enumerate(axes)),
-        "dt": 0.1,
-        "trajectories": [
-            Trajectory(len(u), reader(u), scalars[i] if scalars else {}, split=splits[i] if splits else "")
-            for i, u in enumerate(states)
-        ],
-    }
-    return Recording(**given | more)
+    axes = coordinates or [np.linspace(0, 1, n, endpoint=False) for n in states[0].shape[2:]]
+    named = [Axis("xyz"[i], x, periodic) for i, x in enumerate(axes)]
+    return dataclasses.replace(recording_of(states, named, splits), dt=0.1, files=())
 
 
 def asked(recording: Recording, kind: str) -> Finding:
@@ -398,27 +382,6 @@ def test_the_command_prints_draws_and_exits_by_the_problems(
     assert code == 1
     assert "not fit for training: solve 1 problem first (finite)" in out
     assert_refused(call("doctor", "missing.npy"), "missing.npy")
-
-
-def cloud() -> Recording:
-    points = np.random.default_rng(0).uniform(size=(POINTS, 2))
-    return dataclasses.replace(recorded(waves()), axes=(Axis("point", np.arange(POINTS)),), points=points)
-
-
-def block(*space: int) -> Recording:
-    u = np.random.default_rng(0).normal(size=(3, 8, 2, *space))
-    u[0, 3, 0] = math.nan
-    return recorded(u)
-
-
-@pytest.mark.parametrize("make", [lambda: block(16), lambda: block(8, 6, 10), cloud])
-def test_pictures_of_every_geometry(make: Callable[[], Recording]) -> None:
-    recording = make()
-    found = diagnose(recording, "x")
-    drawn = figures(found, recording)
-    assert drawn.keys() == {"fields", "energy"} | ({"spectrum"} if found.spectrum else set())
-    assert (found.spectrum is None) == (recording.points is not None)
-    drawn["fields"].canvas.draw()  # the others are the same in every dimension, and the command saves them
 
 
 def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Subject, GridBands]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
-import signal
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -328,19 +326,10 @@ def test_mistakes_in_the_options(trained: Path, data_dir: Path, tmp_path: Path, 
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """No file can grow beyond 4 kB, as on a disk that fills up."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, handler)
-
-
-@pytest.mark.usefixtures("small_disk")
-def test_a_full_disk_leaves_no_partial_file(trained: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+def test_a_full_disk_leaves_no_partial_file(
+    trained: Path, data_dir: Path, tmp_path: Path, file_size_limit: Any, call: Call
+) -> None:
+    file_size_limit(4096)
     folders = ("--runs", trained.parent, "--data", data_dir)
     result = call("export", trained.name, *folders, "--format", "torch", "--out", tmp_path / "out")
     assert_refused(result, str(tmp_path / "out" / "model.pt2"), "disk space")

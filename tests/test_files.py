@@ -302,8 +302,6 @@ def test_they_go_through_the_whole_flow(layout: str, tmp_path: Path, call: Call)
     ("write", "words"),
     [
         (lambda p: np.save(p, np.ones((4, 9, 1, 8), "f4")), ("steady",)),
-        (lambda p: np.save(p, np.full((4, 9, 1, 8), np.nan, "f4")), ("it has no value of u, only NaN",)),
-        (lambda p: np.save(p, waves(4, 2, 1, 8)), ("2 ",)),
         (lambda p: np.save(p, np.array([{}], object), allow_pickle=True), ("object",)),
         (lambda p: p.write_bytes(b"\x93NUMPY\x01\x00"), ()),
         (lambda p: p.write_bytes(b"nothing known"), ()),
@@ -345,16 +343,6 @@ def test_names_that_are_neither_a_benchmark_nor_a_file(tmp_path: Path, call: Cal
     (tmp_path / "folder").mkdir()
     for name in ("a.h5", "folder"):
         assert_refused(call("doctor", tmp_path / name), name, "empty")
-
-
-def test_a_stored_configuration_with_other_choices_looks_at_the_file_again(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", waves(6, 9, 1, 8))
-    config = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.npy'}"])
-    (tmp_path / "config.toml").write_text(config.to_toml(), encoding="utf-8")
-    assert make_config(file=tmp_path / "config.toml") == config
-    other = make_config(file=tmp_path / "config.toml", overrides=["data.stride=2", "data.rollout=2"])
-    assert (other.split("train").steps, other.split("test").steps) == (4, 2)
-    assert other.source.dt == 2 * config.source.dt
 
 
 def test_a_stored_configuration_with_another_file_looks_at_that_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from conftest import Call, assert_refused, tiny
+from conftest import Call, assert_refused, set_options, tiny
 from hero.cli.options import Folders
 from hero.cli.train import find_checkpoint
 from hero.config import read_toml
@@ -169,7 +169,7 @@ def test_the_command_improves_a_one_step_operator_and_says_so(folder: Path, runs
     del settings["train.steps"]
     command = ["finetune", folder / "net.ckpt", "--backbone", BACKBONE, "--data", folder / "waves.npy"]
     command += ["--strategy", "push_forward", "--unroll", "1:20,4:60", "--runs", runs_dir, "--data-dir", runs_dir]
-    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command += set_options(settings)
     code, out, err = call(*command)
     assert (code, err) == (0, "")
     (path,) = runs_dir.glob("*/before.json")

@@ -17,7 +17,7 @@ from hero.data.windows import Batches, Context, Trajectories
 from hero.deploy.export import export_run
 from hero.errors import HeroError
 from hero.method.domain import Domain
-from hero.method.rollout import recomputed_unroll, rollout, unroll
+from hero.method.rollout import recomputed_unroll, unroll
 from hero.ranks import Ranks
 from hero.runs.folder import load_data
 from hero.strategies import STRATEGIES
@@ -72,14 +72,6 @@ def test_neither_noise_nor_perturbation_touches_it() -> None:
     ):
         assert moved.forcing is context.forcing
         assert not torch.equal(moved.states, context.states)
-
-
-def test_a_rollout_beyond_the_forcing_is_refused() -> None:
-    context = Context(torch.zeros(1, 1, 1, POINTS), None, torch.zeros(1, 3, 1))
-    step = lambda z: z.inputs()[:, :1]  # noqa: E731
-    assert rollout(step, context, 3).shape[1] == 3
-    with pytest.raises(HeroError, match="given for 3 steps, and a rollout of 4 was asked for"):
-        rollout(step, context, 4)
 
 
 seen: list[float] = []

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import Call, assert_refused, tiny
+from conftest import Call, assert_refused, set_options, tiny
 from hero.deploy.real import has_free_batch, in_real_numbers, is_complex
 from hero.runs.folder import Run
 
@@ -140,8 +140,8 @@ def test_weights_of_neuralop_to_onnx(tmp_path: Path, call: Call, monkeypatch: py
     np.save("waves.npy", np.random.default_rng(0).normal(size=(8, 6, 1, 16)).cumsum(axis=1))
     short = {"train.steps": 2, "train.compile": "false", "train.device": "cpu", "train.lora": 2}
     short |= {f"backbone.kwargs.{key}": value for key, value in NEURALOP["neuralop.models:FNO"].items()}
-    settings = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
-    code, out, err = call("finetune", "fno.pt", "--backbone", "neuralop.models:FNO", "--data", "waves.npy", *settings)
+    named = ("--backbone", "neuralop.models:FNO", "--data", "waves.npy", *set_options(short))
+    code, out, err = call("finetune", "fno.pt", *named)
     assert code == 0, err
     assert "left out, not being tensors: _metadata" in out
     (run,) = Path("runs").iterdir()

@@ -1,25 +1,17 @@
-"""The registered example, examples/foresight.py: adjoints against explicit Jacobians, g in closed form, its state."""
+"""The registered example, examples/foresight.py: g of a linear operator in closed form."""
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-import pytest
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
-from hero.data.windows import Batches, Context
-from hero.errors import HeroError
+from hero.data.windows import Context
 from hero.method.domain import fourier_modes
 from hero.method.norm import Norm
 from hero.method.rollout import rollout
-from hero.runs.config import RunConfig, make_config
-from hero.strategies import Strategy
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 POINTS, CHANNELS = 5, 2
 
 
@@ -46,64 +38,3 @@ def test_g_of_a_linear_operator_is_known(foresight: ModuleType) -> None:
     lengths = rollout(step, Context(u[:1]), horizon).square().mean(dim=(0, 2, 3)).sqrt()
     torch.testing.assert_close(g[0], closed_form(a, lengths, foresight.LEFT_OUT), rtol=0.06, atol=0)
     assert float(g.max() / g.min()) > 5
-
-
-SMALL: dict[str, Any] = {
-    "task.resolution": 12,
-    "task.cutoff": 2,
-    "task.substeps": 1,
-    "backbone.width": 3,
-    "backbone.modes": 3,
-    "backbone.depth": 1,
-    "train.steps": 20,
-    "train.unroll": 3,
-    "train.batch": 4,
-    "train.loss": "balanced",
-}
-OWN = {"foresight.start": 2, "foresight.refresh": 3, "foresight.horizon": 8, "foresight.trajectories": 3}
-
-
-def config_for(strategy: str = "foresight", **changes: Any) -> RunConfig:
-    own = OWN if strategy == "foresight" else {}
-    values = {key.replace("__", "."): value for key, value in changes.items()}
-    return make_config(overrides={**SMALL, **own, "strategy": strategy, **values})
-
-
-def windows_for(config: RunConfig) -> Batches:
-    """Decaying waves, as data of any run."""
-    u = config.source.task.initial_states(4, seed=1).double()
-    return config.windows(torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1))
-
-
-def descend(strategy: Strategy[Any], model: nn.Module, windows: Batches, steps: range) -> list[Tensor]:
-    """Plain gradient descent; returns the losses and the weights."""
-    values = []
-    for step in steps:
-        value = strategy.loss(model, windows(step)).value
-        gradients = torch.autograd.grad(value, list(model.parameters()))
-        values.append(value.detach())
-        with torch.no_grad():
-            for p, g in zip(model.parameters(), gradients, strict=True):
-                p -= 0.02 * g
-    return [*values, *(p.detach().clone() for p in model.parameters())]
-
-
-@pytest.mark.usefixtures("foresight")
-def test_g_lags_multiplies_the_weights_and_travels_in_the_state() -> None:
-    config = config_for()
-    strategy, model, windows = config.make_strategy(), config.build_operator().double(), windows_for(config)
-    descend(strategy, model, windows, range(2))
-    assert strategy.state_dict() == {"g": None}
-    descend(strategy, model, windows, range(2, 4))
-    g = strategy.state_dict()["g"]
-    assert g.shape == (1, 7)
-    assert torch.equal(strategy.absolute.gain, g)
-    descend(strategy, model, windows, range(4, 5))
-    assert strategy.state_dict()["g"] is g
-    again = config.make_strategy()
-    again.load_state_dict(copy.deepcopy(strategy.state_dict()), model)
-    assert torch.equal(again.loss(model, windows(4)).value, strategy.loss(model, windows(4)).value)
-    descend(strategy, model, windows, range(5, 6))
-    assert not torch.equal(strategy.state_dict()["g"], g)
-    with pytest.raises(HeroError, match=r"set train\.loss=balanced"):
-        config_for(train__loss="mse")

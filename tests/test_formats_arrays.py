@@ -353,19 +353,6 @@ def test_times_that_are_objects(tmp_path: Path) -> None:
         assert [(part.tolist(), recording.time_unit) for part in recording.times] == ([found] if found else [])
 
 
-def test_netcdf_of_an_ensemble_in_a_box(tmp_path: Path) -> None:
-    xarray = pytest.importorskip("xarray")
-    u = states(3, 5, 4, 6, 7)
-    dims = ("sample", "time", "z", "y", "x")
-    xarray.Dataset({"u": (dims, u)}, {"time": ("time", np.arange(5) * 0.5)}).to_netcdf(
-        tmp_path / "f.nc", engine="scipy"
-    )
-    recording = open_recording(tmp_path / "f.nc")
-    assert np.array_equal(whole(recording), u[:, :, None])
-    assert [axis.name for axis in recording.axes] == ["z", "y", "x"]
-    assert recording.dt == 0.5
-
-
 def test_netcdf_regional_longitude_and_refusal(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     variable = (("time", "lat", "lon"), states(4, 5, 6))

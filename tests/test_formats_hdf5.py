@@ -261,20 +261,6 @@ def test_matlab73(tmp_path: Path) -> None:
         handles.close_hdf5()
 
 
-def test_order_of_axes_comes_from_lengths(tmp_path: Path) -> None:
-    u = states((3, 7, 1, 16))
-    foreign.pdebench(tmp_path / "a.h5", u)
-    with h5py.File(tmp_path / "a.h5", "r+") as file:
-        del file["tensor"]
-        file["tensor"] = u[:, :, 0].transpose(2, 0, 1)
-    check(open_recording(tmp_path / "a.h5"), u, "u")
-    handles.close_hdf5()
-    with h5py.File(tmp_path / "a.h5", "r+") as file:
-        del file["tensor"]
-        file["tensor"] = u[:, :, 0, :9]
-    refused(tmp_path / "a.h5", "tensor", "(3, 7, 9)", "data.layout")
-
-
 def pbdl_by_frame(path: Path, u: np.ndarray) -> None:
     foreign.pbdl(path, u, by_frame=True)
 
@@ -385,13 +371,3 @@ def test_read_after_a_fork(tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         read = pool.starmap(_read_in_child, [(recording, 0), (recording, 1)])
     np.testing.assert_array_equal(read, u)
-
-
-def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
-    first, second = states((2, 6, 2, 4, 5))
-    foreign.era5(tmp_path / "a.h5", first)
-    foreign.era5(tmp_path / "b.h5", second)
-    recording = open_recording(tmp_path / "a.h5")
-    check(recording, first[None], "field0 field1")
-    os.replace(tmp_path / "b.h5", tmp_path / "a.h5")
-    check(recording, second[None], "field0 field1")

@@ -13,14 +13,13 @@ import pytest
 from conftest import tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.method import measures, metrics
-from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_named, scoring_of
+from hero.method import measures
+from hero.method.metrics import METRICS, Scoring, metric_at, metric_named, scoring_of
 from hero.paper.numbers import differences
 from hero.report.content import metrics_table
 from hero.report.inputs import ReportInputs
 from hero.report.listing import ListedRun, runs_table
 from hero.report.panels import results_of
-from hero.report.sentences import main_column
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.folder import Run
@@ -75,26 +74,6 @@ def test_at_the_usual_horizon_names_are_what_they_were() -> None:
                                                           "stable_step"]  # fmt: skip
 
 
-def test_metrics_of_another_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    errors = np.sort(rng.uniform(0.001, 0.3, (3, 40)), axis=1)
-    own = Metric("Worst@30", "lower", "Toy.", lambda e: e[:, 29].max(), steps=30)
-    monkeypatch.setitem(METRICS, "worst@30", own)
-    found = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": 2 * errors}, Scoring(40))
-    assert found["gm40"] == pytest.approx(naive_gm(errors, 40), rel=1e-12)
-    assert found["nrmse@40"] == pytest.approx(errors[:, 39].mean(), rel=1e-12)
-    assert found["nrmse@10"] == pytest.approx(errors[:, 9].mean(), rel=1e-12)
-    assert found["stable_step"] == pytest.approx(naive_stable(errors, 40))
-    assert found["apebench_gmean_mean_nrmse"] == pytest.approx(math.exp(np.log(2 * errors.mean(axis=0)).mean()))
-    assert found["worst@30"] == errors[:, 29].max()
-    assert set(found) == {"gm40", "nrmse@1", "nrmse@10", "nrmse@40", "stable_step", "stable_step_from_0", "diverged",
-                          "correlation_time", "apebench_gmean_mean_nrmse", "worst@30"}  # fmt: skip
-    early = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": errors}, Scoring(7))
-    assert early["gm7"] == pytest.approx(naive_gm(errors, 7), rel=1e-12)
-    assert early["stable_step"] == pytest.approx(naive_stable(errors, 7))
-    assert (early["diverged"], "worst@30" in early, scoring_of(early)) == (0, True, Scoring(7))
-
-
 def test_a_metric_is_found_by_the_number_in_its_name() -> None:
     assert metric_named("gm40").title == "GM40"
     assert "steps 1 to 40" in metric_named("gm40").definition
@@ -115,26 +94,6 @@ def test_a_metric_is_found_by_the_number_in_its_name() -> None:
     for unknown in ("gm0", "nrmse@", "gm40x", "vrmse@0", "vrmse_gm", "nothing"):
         with pytest.raises(HeroError, match="metric"):
             metric_named(unknown)
-
-
-def test_columns_follow_the_horizon() -> None:
-    columns = rollout_columns(Scoring(40))
-    assert [column.label for column in columns] == ["Val GM40", "Test GM40", "nRMSE@1", "nRMSE@40", "Stable step (40)"]
-    assert [column.key for column in columns] == ["val_gm40", "test_gm40", "nrmse@1", "nrmse@40", "stable_step"]
-    assert main_column(columns).key == "nrmse@40"
-    assert len(rollout_columns(Scoring(1))) == 4
-    columns = rollout_columns(Scoring(40, "vrmse"))
-    assert [column.label for column in columns] == ["Val GM40 of VRMSE", "Test GM40 of VRMSE", "VRMSE@1", "VRMSE@40",
-                                                    "Skilful steps"]  # fmt: skip
-    assert [column.key for column in columns] == ["val_vrmse_gm40", "test_vrmse_gm40", "vrmse@1", "vrmse@40",
-                                                  "skilful_step"]  # fmt: skip
-    assert main_column(columns).key == "vrmse@40"
-    from hero.study.plans import STUDIES
-
-    landscape = [column.at(Scoring(25)).key for column in STUDIES["landscape"].columns]
-    assert landscape == ["nrmse@1", "nrmse@25", "nrmse@25", "nrmse@25"]
-    assert [column.at(Scoring(25)).label for column in STUDIES["ood"].columns] == ["GM25", "nRMSE@25", "MSH (25)"]
-    assert all(column.at(Scoring(25)) == column for column in STUDIES["cost"].columns)
 
 
 def test_training_validates_over_the_horizon(run: Run, data_dir: Path) -> None:

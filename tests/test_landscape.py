@@ -14,7 +14,7 @@ from conftest import Call, assert_refused, tiny
 from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import unroll
-from hero.paper.landscape import Landscape, landscape_figure, landscape_sentence, measure_landscape
+from hero.paper.landscape import Landscape
 from hero.report.page.page import write_run_page
 from hero.runs.checkpoint import load_kept, load_state, save_weights
 from hero.runs.folder import Run, load_data
@@ -73,27 +73,6 @@ def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Pat
     evaluate(run, data_dir)
     write_run_page(run)
     assert "Checkpoint landscape" in (run / "report.html").read_text()
-
-
-def test_a_diverged_checkpoint_is_shown_as_such(runs_dir: Path, data_dir: Path) -> None:
-    config = tiny(train__keep_every=10, train__steps=10)
-    run = train(config, runs_dir, data_dir)
-    weights = {name: 1e4 * value for name, value in config.build_operator().state_dict().items()}
-    save_weights(Run(run).kept_file(5), weights, {"step": 5})
-    result = measure_landscape(run, data_dir)
-    assert math.isinf(result.log10_ratio[0][-1])
-    assert json.loads((run / "landscape.json").read_text())["log10_ratio"][0][-1] == "inf"
-    assert "diverged at checkpoint 5." in landscape_sentence(result)
-
-
-def test_the_figure_marks_every_kind_of_divergence() -> None:
-    errors, final = 10 ** np.linspace(-1, 3, 60).reshape(2, 30), np.ones(30)
-    errors[0, 20:], final[25:], errors[1, 28:] = np.inf, np.inf, np.inf
-    found = Landscape(run="x", final_step=30, steps=(10, 20), errors=errors.tolist(), final_errors=final.tolist())
-    figure = landscape_figure(found, "title")
-    (legend,) = figure.legends
-    assert legend.get_texts()[0].get_text() == "a rollout of the checkpoint or of the final model or of both diverged"
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["10", "20", "final (30)"]
 
 
 def test_a_run_without_kept_checkpoints_or_with_foreign_ones_is_refused(

@@ -109,19 +109,13 @@ def assert_same_series(found: Series, expected: Series) -> None:
         assert [value for _, value in found[name]] == pytest.approx(values, rel=1e-6), name  # TensorBoard has float32
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """The tiny run without loggers."""
-    return train(tiny(), tmp_path_factory.mktemp("plain"), data_dir)
-
-
 def test_loggers_hold_the_log_and_change_neither_id_nor_weights(
-    runs_dir: Path, data_dir: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
+    runs_dir: Path, data_dir: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(loggers.VARIABLE, "tensorboard,wandb,mlflow")
     run = train(tiny(), runs_dir, data_dir)
-    assert run.name == plain.name
-    assert_same_run(run, plain)
+    assert run.name == finished.name
+    assert_same_run(run, finished)
     expected = of_log(run)
     assert [step for step, _ in expected["training/loss"]] == list(range(1, 21))
     assert [step for step, _ in expected["validation/val_gm100"]] == [5, 10, 15, 20]
@@ -174,7 +168,7 @@ def test_a_diverged_validation_is_logged_as_infinite(tmp_path: Path) -> None:
 
 
 def test_a_logger_that_cannot_start_stops_the_run_before_training(
-    runs_dir: Path, data_dir: Path, tmp_path: Path, plain: Path
+    runs_dir: Path, data_dir: Path, tmp_path: Path, finished: Path
 ) -> None:
     nowhere = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "",
                "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}  # fmt: skip
@@ -183,7 +177,7 @@ def test_a_logger_that_cannot_start_stops_the_run_before_training(
     said = [line for line in err.splitlines() if not line.startswith("wandb: ")]
     assert_refused((code, out, "\n".join(said)), "the logger wandb cannot start", "WANDB_MODE=offline")
     assert "step 5/20" not in out
-    assert not (runs_dir / plain.name).exists()
+    assert not (runs_dir / finished.name).exists()
 
 
 def test_a_logger_that_breaks_says_so_once_and_the_others_go_on(

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
+from conftest import tiny
+from fakes import value_and_gradient
 from hero.data.windows import Batch, Context
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import (
@@ -96,12 +98,6 @@ def twin_loss(tau: Tensor, truth: Tensor, by_mode: np.ndarray, c: float) -> Tens
     error = (tau - truth) / scale[(..., *(None,) * (tau.dim() - 2))]
     power = (torch.fft.fftn(error, dim=axes) / points).abs().square()
     return (c * (power * torch.as_tensor(by_mode)).flatten(2).sum(2)).sqrt().mean()
-
-
-def value_and_gradient(loss: Callable[[Tensor], Tensor], tau: Tensor) -> tuple[Tensor, Tensor]:
-    tau = tau.clone().requires_grad_()
-    value = loss(tau)
-    return value.detach(), torch.autograd.grad(value, tau)[0]
 
 
 @pytest.mark.parametrize(
@@ -275,28 +271,6 @@ def test_h1_equals_its_naive_twin(space: tuple[int, ...]) -> None:
     torch.testing.assert_close(ours, value_and_gradient(twin, tau), rtol=1e-9, atol=1e-12)
 
 
-def small_run(strategy: str, loss: str, dims: int, **others: Any) -> RunConfig:
-    return make_config(
-        overrides={
-            "strategy": strategy,
-            "train.loss": loss,
-            "task.name": {1: "burgers", 2: "decaying_turbulence"}[dims],
-            "task.resolution": 12,
-            "task.cutoff": 2,
-            "task.substeps": 1,
-            "task.warmup": 0,
-            "backbone.width": 3,
-            "backbone.modes": 3,
-            "backbone.depth": 1,
-            "train.steps": 8,
-            "train.batch": 3,
-            "train.unroll": 3,
-            "hero.start": 2,
-            **others,
-        }
-    )
-
-
 def batch_of(config: RunConfig, step: int) -> Batch:
     u = config.source.task.initial_states(3, seed=1).float()
     data = torch.stack([u * (1 - 0.05 * k) for k in range(4)], dim=1)
@@ -306,8 +280,11 @@ def batch_of(config: RunConfig, step: int) -> Batch:
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_every_strategy_updates_under_every_loss(strategy: str) -> None:
     values = {}
+    small = {"task__resolution": 12, "task__cutoff": 2, "task__warmup": 0, "backbone__modes": 3, "backbone__depth": 1}
+    small |= {"train__steps": 8, "train__batch": 3, "train__unroll": 3, "hero__start": 2, "strategy": strategy}
     for name, dims in (("relative", 1), ("mse", 1), ("h1", 1), ("balanced", 1), ("balanced", 2)):
-        config = small_run(strategy, name, dims)
+        task = {1: "burgers", 2: "decaying_turbulence"}[dims]
+        config = tiny(**small, task__name=task, train__loss=name)
         model = config.build_operator()
         before = [p.detach().clone() for p in model.parameters()]
         trainee = Trainee.of(config, model)

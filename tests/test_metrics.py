@@ -10,8 +10,6 @@ import torch
 
 from hero.errors import HeroError
 from hero.method import measures, metrics
-from hero.method.norm import Norm
-from hero.method.rollout_errors import rollout_errors
 
 SHAPES = [(3, 4, 1, 8), (2, 3, 2, 4, 5), (2, 2, 3, 3, 4, 2)]
 
@@ -77,22 +75,6 @@ def test_the_metrics_next_to_the_papers_start_at_one() -> None:
     assert summary["stable_step_from_0"] == (0 + 20) / 2
     never = metrics.summarise(named(errors[:1], 1 - errors[:1], errors[:1]))
     assert (never["stable_step"], never["stability_horizon_200"], never["stable_step_from_0"]) == (1, 1, 0)
-
-
-def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A metric with its own measure: the rollout computes the measure, the summary its value."""
-
-    @measures.measure(diverged=math.inf)
-    def largest(u_hat: torch.Tensor, u: torch.Tensor, norm: Norm) -> torch.Tensor:
-        return (u_hat - u).flatten(1).abs().amax(1)
-
-    entry = metrics.Metric("Largest error at 3", "lower", "Toy.", lambda e: e[:, 2], measure=largest, steps=3)
-    monkeypatch.setitem(metrics.METRICS, "largest@3", entry)
-    data = torch.randn(4, 6, 1, 8, generator=torch.Generator().manual_seed(0))
-    errors = rollout_errors(lambda z: 0.5 * z.states[:, -1], data, 5, "cpu")
-    naive = [(0.5**3 * data[j, 0] - data[j, 3]).abs().max().item() for j in range(4)]
-    assert metrics.summarise(errors)["largest@3"] == pytest.approx(sum(naive) / 4, rel=1e-6)
-    assert "largest@3" not in metrics.summarise({name: values[:, :2] for name, values in errors.items()})
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])

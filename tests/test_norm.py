@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from fakes import fake_metrics
-from hero.data.trajectories import Context, Trajectories, masked_trajectories
+from fakes import fake_metrics, value_and_gradient
+from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError
 from hero.method import measures, metrics
 from hero.method.diagnostics import worst
@@ -131,12 +131,6 @@ NORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def value_and_gradient(loss: Callable[[Tensor], Tensor], tau: Tensor) -> tuple[Tensor, Tensor]:
-    tau = tau.clone().requires_grad_()
-    value = loss(tau)
-    return value.detach(), torch.autograd.grad(value, tau)[0]
-
-
 def physical(gradient: Tensor) -> Tensor:
     """A gradient by numbers in units of each channel's size, so that one tolerance fits both."""
     return gradient * torch.tensor([1.0, 1e3], dtype=torch.float64).reshape(2, 1, 1)
@@ -177,15 +171,6 @@ def test_the_papers_norm_returns_the_very_tensor() -> None:
         assert norm.hidden(u) is u
         assert norm.without_masked(u) is u
     assert fitted(mask=False, uneven=False, importance=()).scaled(u) is not u
-
-
-def test_a_norm_is_stored_and_loaded() -> None:
-    norm, u = fitted(), fields(2)
-    again = Norm(norm.weights, by_channel=True, importance=IMPORTANCE)
-    again.load(norm.arrays())
-    assert torch.equal(again.scaled(u), norm.scaled(u))
-    assert torch.equal(again.hidden(u).isnan(), ~MASK.expand_as(u))
-    assert torch.equal(again.mean_state, norm.mean_state)
 
 
 def test_words_give_channels_their_weights() -> None:
@@ -403,25 +388,3 @@ def test_shortfalls_name_baseline_step_and_channel() -> None:
     }
     (one,) = metrics_of(numbers, {"persistence": {"vrmse@1": 0.2}}, **channels).shortfalls
     assert (one.channel, one.error, one.baseline_error) == ("v", 0.3, 0.2)
-
-
-def test_arrays_with_a_mask_become_trajectories() -> None:
-    states = torch.where(MASK, fields(3), math.nan)
-    found = masked_trajectories(states)
-    assert found.mask is not None
-    assert torch.equal(found.mask, MASK)
-    assert bool(found.states.isfinite().all())
-    for c in range(2):
-        inside = states[:, :, c][..., MASK[c]]
-        filled = found.states[:, :, c][..., ~MASK[c]]
-        torch.testing.assert_close(filled, inside.mean().expand_as(filled), rtol=1e-6, atol=1e-8)
-    assert masked_trajectories(fields(3)).mask is None
-    for place, value in (
-        ((1, 2, 1, 2, 0), math.nan),
-        ((1, 1, 0, 0, 1), 0.0),
-        ((..., 1, slice(None), slice(None)), math.nan),
-    ):
-        wrong = states.clone()  # a point that is missing at times, one that is there at times, a channel without values
-        wrong[place] = value
-        with pytest.raises(HeroError):
-            masked_trajectories(wrong)

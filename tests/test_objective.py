@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Domain, FailureReference, Hero
 from hero.data.windows import Batches
 from hero.errors import HeroError
-from hero.method.cache import LIMIT, WindowTable, is_cacheable
+from hero.method.cache import is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
 from hero.method.diagnostics import WORST
 from hero.method.distance import trajectory_distance
 from hero.method.domain import SpectralNoise
 from hero.method.objective import Every, FixedWeight, HeroState, Margin, Ramp, RelativeTerm
 from hero.method.rollout import unroll
-from hero.models import FNO, Normalised
+from hero.models import FNO
 
 EARLY = Hero(start=3, refresh=Every(4), weight=Ramp(2, 0.3))
 AT_ONCE = replace(EARLY, start=0)
@@ -182,24 +182,6 @@ def test_a_curriculum_with_numbered_windows_finds_the_rows_of_its_length() -> No
         assert torch.equal(loss, expected)
 
 
-def test_window_table_grows_and_respects_its_limit() -> None:
-    table = WindowTable()
-    rows = torch.arange(30.0).reshape(10, 3)
-    first = torch.tensor([2, 0])
-    assert torch.equal(table.get(first, lambda: rows[first]), rows[first])
-    second = torch.tensor([0, 9])
-    assert torch.equal(table.get(second, lambda: rows[second]), rows[second])
-    for index in (first, second, torch.tensor([9, 2, 0])):
-        assert torch.equal(table.get(index, lambda: pytest.fail("computed twice")), rows[index])
-    table.clear()
-    calls = []
-    table.get(first, lambda: calls.append(1) or rows[first])
-    assert calls
-    huge = WindowTable()
-    huge.get(torch.tensor([LIMIT]), lambda: rows[:1])
-    assert huge.rows is None
-
-
 def test_a_plain_loop_saves_and_resumes_with_torch_save() -> None:
     hero = replace(EARLY, seed=7)
 
@@ -260,18 +242,6 @@ def test_without_the_relative_term_training_is_push_forward_to_the_bit_and_makes
     assert state.lagged is None
 
 
-def test_the_control_makes_no_candidate_and_scales_the_loss() -> None:
-    """L = (1 + λ α₀) mean D: under SGD the same as a learning rate that is larger by that factor."""
-    hero = replace(AT_ONCE, relative=FixedWeight(0.5), weight=lambda since: 0.3)
-    window, model = data(3, 5), model_of()
-    loss, state, comparison = hero(model, window[:, 0], window[:, 1:], hero.init())
-    expected = 1.15 * trajectory_distance(unroll(model, Context(window[:, :1]), 4), window[:, 1:]).mean()
-    torch.testing.assert_close(loss, expected)
-    assert state.lagged is None
-    assert comparison.reference is None
-    assert comparison.statistics() == {"lambda": 0.3}
-
-
 def test_unknown_and_missing_parts_are_refused() -> None:
     with pytest.raises(HeroError, match="candidates is empty"):
         FailureReference(candidates={})
@@ -299,24 +269,6 @@ def test_statistics_are_means_over_the_batch() -> None:
         assert values[candidate].item() == pytest.approx((reference.j_star == j).double().mean().item())
         for q, diagnostic in enumerate(("roll", "spec", "energy", "growth")):
             torch.testing.assert_close(values[f"{candidate}.{diagnostic}"], reference.E[:, j, q].mean())
-
-
-@pytest.mark.parametrize("history", [1, 3])
-def test_normalisation_lives_inside_the_operator(history: int) -> None:
-    """Rescaled data give the rescaled prediction, and the conditioning passes untouched."""
-    backbone = model_of(in_channels=2 * history + 1, out_channels=2)
-    scale, shift = torch.tensor([10.0, 0.1]), torch.tensor([5.0, -2.0])
-    raw = data(4, 6, channels=2)
-    moved = raw * scale[:, None] + shift[:, None]
-    mu = torch.randn(4, 1, 12)
-    outputs = []
-    for values in (raw, moved):
-        model = Normalised(copy.deepcopy(backbone), channels=2, history=history)
-        model.fit(values)
-        outputs.append(model(Context(values[:, :history], mu).inputs()))
-    torch.testing.assert_close(outputs[1], outputs[0] * scale[:, None] + shift[:, None], rtol=1e-4, atol=1e-4)
-    values = raw.movedim(2, 0).flatten(1)
-    torch.testing.assert_close(values.mean(1)[0], raw[:, :, 0].mean())
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -349,14 +301,6 @@ def test_a_refresh_copies_every_buffer_and_so_does_a_checkpoint() -> None:
     restored = hero.load(state.state_dict(), model)
     assert restored.lagged.scale.item() == 3
     assert all(torch.equal(a, b) for a, b in zip(restored.lagged.buffers(), state.lagged.buffers(), strict=True))
-
-
-def test_a_module_that_grows_a_buffer_is_copied_as_it_is() -> None:
-    hero, model, window = replace(AT_ONCE, refresh=Every(1)), Normalising(), data(5, 5)
-    _, state, _ = hero(model, window[:, 0], window[:, 1:], hero.init())
-    model.register_buffer("later", torch.ones(2))
-    _, state, _ = hero(model, window[:, 0], window[:, 1:], state)
-    assert torch.equal(state.lagged.later, torch.ones(2))
 
 
 def test_the_lagged_operator_of_another_model_is_refused() -> None:

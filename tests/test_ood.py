@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from conftest import tiny
+from fakes import untrained
 from hero.data import Split, get_task, load_split
 from hero.data.tasks.solver import SpectralStepper, solve
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import changed_task, resample
 from hero.evaluation.evaluate import evaluate
-from hero.files import write_atomic
 from hero.paper import studies as ood
 from hero.paper.studies import SHIFTS, Shift, shifted
 from hero.runs.checkpoint import read_weights, save_weights
@@ -54,15 +54,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of that run, to be changed at will."""
     return Path(shutil.copytree(trained, tmp_path / trained.name))
-
-
-def untrained(config: RunConfig, folder: Path) -> Path:
-    """The folder of a run as training leaves it, with the initial weights."""
-    run = folder / config.run_id()
-    write_atomic(run / "config.toml", config.to_toml().encode())
-    weights = config.build_operator().state_dict()
-    save_weights(run / "model.safetensors", weights, {"step": 0, "val_gm100": "inf"})
-    return run
 
 
 def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path) -> None:

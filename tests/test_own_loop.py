@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 import hero
 from conftest import tiny
-from hero import SOAP, Balanced, Context, HeroError, RolloutCheck, Windows, unroll
+from hero import SOAP, Balanced, HeroError, RolloutCheck, Windows, unroll
 from hero.method.domain import cosine_modes, fourier_modes, mixed_modes
 from hero.runs.folder import load_data
 from hero.training.schedule import learning_rate
@@ -60,23 +60,6 @@ def test_the_losses_of_a_plain_loop_are_those_of_hero_train(norm: str, data_dir:
     assert len(ours) == len(theirs) == UPDATES
     assert ours[-1] < 0.9 * ours[0]
     np.testing.assert_allclose(theirs, ours, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("recompute", [False, True])
-def test_unroll_feeds_a_module_its_own_output(recompute: bool) -> None:
-    model, u = net(), states(3, 2, 16)
-    expected = [u]
-    for _ in range(4):
-        expected.append(model(expected[-1]))
-    twin = torch.stack(expected[1:], dim=1)
-    found = unroll(model, u, 4, recompute=recompute)
-    gradients = [torch.autograd.grad(tau.square().sum(), list(model.parameters())) for tau in (found, twin)]
-    assert torch.equal(found, twin)
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-    mu = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64)
-    conditioned = nn.Conv1d(5, 2, 3, padding=1).double()  # two states of two channels, and μ
-    assert unroll(conditioned, Context(states(3, 2, 2, 16), mu), 3, recompute).shape == (3, 3, 2, 16)
 
 
 @pytest.mark.parametrize(

@@ -272,19 +272,6 @@ def assert_player_shows(page: Any, runs: Path, task: str, title: str) -> None:
     assert (np.sign(redder[large]) == np.sign(field[large])).all()
 
 
-def test_the_spectrum_is_that_of_the_file(fresh: Watched, runs: Path) -> None:
-    page = fresh.page
-    rollout = read_rollout(runs / run_name(runs, "push_forward", 0), FIRST_ROLLOUT_FILE)
-    assert rollout is not None
-    page.locator("#player-slider").press("ArrowRight")
-    chart = page.locator("#player-charts .chart").nth(1)
-    chart.locator(".plot").focus()
-    chart.locator(".plot").press("Home")
-    for button, power in zip(chart.locator(".legend button").all(), rollout[-2:], strict=True):
-        value = float(button.locator(".value").get_attribute("data-value"))
-        assert value == pytest.approx(float(power[1, 0, 0]), rel=1e-4)
-
-
 def test_two_runs_stand_side_by_side_with_the_truth(fresh: Watched, runs: Path) -> None:
     page, fields = fresh.page, fresh.page.locator("#player-fields")
     alone = [pixels(page, number) for number in range(2)]  # truth and prediction of push-forward
@@ -356,19 +343,6 @@ def test_play_moves_and_pause_stops(fresh: Watched) -> None:
     slider.press("End")
     button.click()  # from the end it begins again
     assert int(slider.input_value()) < 50
-
-
-def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path) -> None:
-    page = fresh.page
-    page.select_option("#training-run", label="Burgers, FNO: HERO, seed 1")
-    titles = page.locator("#training-charts h3").all_text_contents()
-    log = [json.loads(line) for line in (runs / run_name(runs, "hero", 1) / "log.jsonl").read_text().splitlines()]
-    last = [record for record in log if "alpha" in record][-1]
-    chart = page.locator("#training-charts .chart").nth(titles.index("Relative term"))
-    chart.locator(".plot").press("End")
-    assert chart.locator(".reading").text_content() == f"update {last['step']}"
-    values = [float(value.get_attribute("data-value")) for value in chart.locator(".legend .value").all()]
-    assert values == pytest.approx([last["alpha"], last["lambda"]], rel=1e-8)
 
 
 CONTRAST = """() => {

@@ -13,17 +13,16 @@ import numpy as np
 import pytest
 
 from conftest import Call, assert_refused
-from fakes import fake_errors, spectrum_of
+from fakes import spectrum_of
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
-from hero.report.figures.charts import curves_figure, error_chart
 from hero.report.figures.runs import panel_chart, run_figures
 from hero.report.figures.style import save
-from hero.report.inputs import Curves, gather
+from hero.report.inputs import gather
 from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import payload, write_run_page
 from hero.report.panels import panels_of, results_of
-from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
+from hero.report.views import SIGNED, UNSIGNED, Scale, View
 from hero.runs.config import make_config
 from hero.runs.folder import Run
 from hero.runs.records import Metrics, Rollout
@@ -128,12 +127,6 @@ def test_the_page_of_peoples_data_has_channels_and_masks_and_no_paper(run: Path)
     assert "grey: masked points" in str(payload(gather([run.name], run.parent))["players"]).lower()
 
 
-def test_ticks_of_steps_are_whole(tmp_path: Path) -> None:
-    figure = curves_figure(error_chart("short", {"one": [Curves.of(fake_errors(np.array([[0.1, 0.2, 0.3]])))]}))
-    save(figure, tmp_path / "short.png")
-    assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
-
-
 def test_spectra_are_of_each_channel_with_the_mask_filled(run: Path) -> None:
     found = rollout_of(run)
     for c in range(2):
@@ -218,12 +211,3 @@ def test_the_ratio_of_a_picture_is_that_of_its_lengths_where_units_agree() -> No
 )
 def test_colours_diverge_where_a_channel_changes_its_sign(values: list[float], expected: tuple[Any, ...]) -> None:
     assert Scale.of(np.array(values))[:3] == expected
-
-
-def test_units_are_written_as_people_write_them() -> None:
-    assert [named("lat", "degrees_north"), named("lon", "degree_east"), named("u", "1"), named("t2m", "K")] == [
-        "lat [°N]",
-        "lon [°E]",
-        "u",
-        "t2m [K]",
-    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator
 
 from conftest import tiny
 from hero.data.windows import Batch, Context, Trajectories
@@ -20,21 +20,11 @@ from hero.models import FNO
 from hero.training.memory import KeptForBackward
 from hero.training.schedule import augment, noisy, unroll_length
 from hero.training.update import AveragedWeights
+from test_method import Scale
 from test_strategies import absolute, assert_same, batch_of, model_of, window
 from test_train import assert_resumes
 
 K = 4
-
-
-class Scale(nn.Module):
-    """f(x) = a x, for which every gradient can be written down."""
-
-    def __init__(self, a: float) -> None:
-        super().__init__()
-        self.a = nn.Parameter(torch.tensor(a, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.a * x
 
 
 def original() -> Any:
@@ -142,23 +132,6 @@ def test_a_bundle_makes_several_steps_per_call(history: int) -> None:
     torch.testing.assert_close(tau, expected)
     with torch.no_grad():
         torch.testing.assert_close(rollout(as_stepper(model), Context(states), 5), expected)
-
-
-def test_bundles_of_a_residual_normalised_operator_are_in_physical_units() -> None:
-    config = tiny(
-        train__bundle=2,
-        train__normalise=True,
-        backbone__residual=True,
-        train__history=2,
-        data__val_steps=101,
-        data__test_steps=101,
-    )
-    model = config.build_operator()
-    model.fit(5 + 3 * torch.randn(4, 6, 1, 32))
-    x = 5 + torch.randn(2, 2, 32)
-    scaled = (x - model.mean) / model.std
-    change = model.backbone.backbone(scaled)  # (2, 2, 32): one channel for each of the two steps
-    torch.testing.assert_close(model(x), x[:, 1:] + model.std * change)
 
 
 @pytest.mark.parametrize("dims", [1, 2])

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
+from fakes import untrained
 from hero.data import Split
 from hero.data.files.recording import Axis
 from hero.data.files.settings import FileSettings
@@ -28,22 +29,13 @@ from hero.deploy.model_folder import Operator
 from hero.deploy.outputs import RolloutHeader, create
 from hero.deploy.predict import Rolling, block_sizes, predict
 from hero.errors import HeroError
-from hero.files import write_atomic
 from hero.method.rollout import rollout
 from hero.method.rollout_errors import rollout_errors
 from hero.runs.checkpoint import save_weights
-from hero.runs.config import RunConfig, make_config
+from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 
 HISTORY = {"train__history": 2, "train__bundle": 3, "data__test_steps": 101, "data__val_steps": 101}
-
-
-def untrained(config: RunConfig, folder: Path) -> Path:
-    """The folder of a run as training leaves it, with the initial weights."""
-    run = folder / config.run_id()
-    write_atomic(run / "config.toml", config.to_toml().encode())
-    save_weights(run / "model.safetensors", config.build_operator().state_dict(), {"step": 0, "val_gm100": "inf"})
-    return run
 
 
 @pytest.fixture(scope="module")

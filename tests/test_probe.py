@@ -20,7 +20,7 @@ from hero.method.rollout import unroll
 from hero.models import FNO
 from hero.paper import theory
 from hero.paper.probe import Tasks, draw_tasks, finite_step, gradient, long_gradient, measure
-from hero.paper.theory import FirstOrder, Measured, ProbePoint
+from hero.paper.theory import FirstOrder, Measured
 from hero.training.loop import train
 
 GRIDS = {1: (16,), 2: (8, 8)}
@@ -181,22 +181,6 @@ def test_tasks_are_distinct_windows_from_the_starts_of_training() -> None:
     assert torch.equal(drawn.truth[:, 0, 0, 0], first + 2)
     assert drawn.truth.shape == (15, 10, 1, 1)
     assert torch.equal(drawn.trajectory, (first // 30).long())
-
-
-def test_the_conclusion_says_what_the_interval_allows() -> None:
-    facts = {"step": 8, "correlation": -0.03, "correlation_interval": (-0.2, 0.1), "weight": 0.1, "covariance": 0.01,
-             "alpha_mean": 0.0, "along_standard": -1.0, "loss": "relative"}  # fmt: skip
-
-    def conclusion(**changes: object) -> str:
-        return ProbePoint.model_construct(**facts | changes).conclusion
-
-    assert "no correlation" in conclusion()
-    assert "+0.1 %" in conclusion()
-    assert "positively" in conclusion(correlation=0.5, correlation_interval=(0.3, 0.7))
-    assert "ascends" in conclusion(along_standard=1.0)
-    assert "squared" in conclusion(loss="mse")
-    assert "the same for all" in conclusion(correlation=math.nan)
-    assert "positively" not in conclusion(correlation=0.9, correlation_interval=(math.nan, math.nan))
 
 
 def test_probe_on_the_command_line(call: Call, runs_dir: Path, data_dir: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,10 +223,3 @@ def test_an_export_is_refused_for_the_numbers_that_it_could_not_draw() -> None:
     model = operator_of(strategy, fno(1), data)
     with pytest.raises(HeroError, match="hero predict"):
         torch.export.export(model, (data[:, 0],))
-
-
-def test_only_the_first_step_of_a_window_is_used() -> None:
-    strategy, data = config_of().make_strategy(), data_of()
-    model, batch = operator_of(strategy, fno(1), data), batch_of(data)
-    short = replace(batch_of(data), truth=batch.truth[:, :1])
-    assert torch.equal(strategy.loss(model, batch).value, strategy.loss(model, short).value)

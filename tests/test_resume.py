@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from conftest import assert_refused, fork_hero, hero, options, tiny, wait_until
-from hero.evaluation.evaluate import evaluate
 from hero.runs.log import read_lines
 from hero.training.loop import resume, train
 from test_train import assert_same_run
@@ -67,13 +66,11 @@ def state_of_files(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
-def test_resuming_a_finished_run_changes_nothing(runs_dir: Path, data_dir: Path) -> None:
-    run = train(tiny(), runs_dir, data_dir)
-    evaluate(run, data_dir)
-    before = state_of_files(run)
-    assert train(tiny(), runs_dir, data_dir) == run
-    assert resume(run, data_dir) == run
-    assert state_of_files(run) == before
+def test_resuming_a_finished_run_changes_nothing(finished: Path, data_dir: Path) -> None:
+    before = state_of_files(finished)
+    assert train(tiny(), finished.parent, data_dir) == finished
+    assert resume(finished, data_dir) == finished
+    assert state_of_files(finished) == before
 
 
 def test_ctrl_c_while_data_is_made_ends_at_once_with_a_sentence(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import Call
+from conftest import Call, set_options
 from hero.data.formats import open_recording
 from hero.runs.folder import Run, load_data
 
@@ -96,15 +96,11 @@ def temperature(folder: Path) -> Story:
 STORIES = {"waves": two_waves, "temperature": temperature}
 
 
-def options(settings: dict[str, Any]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-
-
 def trained(story: Story, folder: Path, call: Call, **more: Any) -> tuple[Run, str]:
     """The run of `hero train FILE`, and what the command prints."""
     settings = {**QUICK, **story.settings, **more}
     places = ("--runs", folder / "runs", "--data", folder / "data")
-    code, out, err = call("train", story.path, "--strategy", "one_step", *options(settings), *places)
+    code, out, err = call("train", story.path, "--strategy", "one_step", *set_options(settings), *places)
     assert (code, err) == (0, "")
     (run,) = (folder / "runs").glob("*/metrics.json")
     return Run(run.parent), out

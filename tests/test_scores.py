@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, tiny
+from fakes import untrained
 from hero.data.formats import open_recording
 from hero.deploy.outputs import create
 from hero.deploy.predict import predict
@@ -23,7 +24,7 @@ from hero.method.norm import Norm
 from hero.method.rollout_errors import rollout_errors
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
-from test_predict import FILE_RUN, about, flow, untrained
+from test_predict import FILE_RUN, about, flow
 
 
 def stored(path: Path, u: np.ndarray, **changes: Any) -> Path:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from conftest import Later
 from fakes import ERROR, fake_group, fake_row
-from hero.report import content
 from hero.report.sentences import notes_on_tests
 from hero.study.records import Group, MethodRow, Status, Summary
 from hero.study.statistics import compare_pairs, holm, sign_flip_p, summarise
@@ -21,7 +20,6 @@ from hero.study.statistics import compare_pairs, holm, sign_flip_p, summarise
 INF = math.inf
 stats = Later("scipy.stats")
 errors = st.floats(1e-6, 1e3) | st.just(INF)
-finite = st.floats(1e-6, 1e3)
 
 
 def row(method: str, values: list[float], label: str = "", statuses: Sequence[Status] = ()) -> MethodRow:
@@ -191,26 +189,3 @@ def test_nothing_to_compare_is_empty_and_no_baseline_is_said() -> None:
     found = only(summarise(study(), baseline="refiner"))
     assert found.tests == ()
     assert any("No test was made: PDE-Refiner" in note for note in notes_on_tests(found))
-
-
-def with_divergence() -> list[Group]:
-    """One run of hero has diverged in the first group, one of push_forward in the second."""
-    groups = study()
-    for number, place, seed in ((0, 1, 2), (1, 0, 0)):
-        rows = list(groups[number].rows)
-        cell = rows[place].cells["nrmse@100"]
-        assert cell is not None
-        values = [INF if i == seed else value for i, value in enumerate(cell.values)]
-        rows[place] = row(rows[place].method, values)
-        groups[number] = group(groups[number].title, *rows)
-    return groups
-
-
-def test_diverged_runs_are_in_tests_and_tables() -> None:
-    found = only(summarise(with_divergence()))
-    test = found.tests[0]
-    assert (test.diverged, test.baseline_diverged, test.ratio, test.n) == (1, 0, INF, 5)
-    assert test.p == test.sign_flip_p
-    text = content.tests_table(found).to_markdown()
-    assert "| ∞ | 1 diverged | – |" in text
-    assert "base: 1 diverged" in text

@@ -12,12 +12,9 @@ import torch
 
 from conftest import Call, assert_refused
 from hero.config import Facts
-from hero.data import TASKS
-from hero.errors import HeroError
 from hero.models import BACKBONES, count_parameters
-from hero.models.settings import APEBENCH, SIZES, FNOSettings, UNetSettings
+from hero.models.settings import SIZES, FNOSettings, UNetSettings
 from hero.runs.config import RunConfig, make_config, stored_config
-from hero.runs.finetune import finetune_config
 from hero.study.cost.count import network_sentence
 
 WORDS = ("small", "base", "large")
@@ -75,14 +72,6 @@ def test_a_larger_size_has_more_parameters(space: tuple[int, ...], backbone: str
     assert of_file(path, len(space), backbone__name=backbone) == sizes[1]
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
-def test_benchmarks_keep_the_network_of_the_paper(task: str) -> None:
-    config = make_config(overrides={"task.name": task})
-    paper, found = APEBENCH[TASKS[task].dims], config.backbone
-    assert (found.size, found.width, found.depth) == ("apebench", paper["width"], paper["depth"])
-    assert set(found.modes) == {paper["modes"]}
-
-
 def test_a_stored_run_on_a_file_keeps_its_network(tmp_path: Path) -> None:
     """Earlier versions trained the paper's network on files; their configurations hold its numbers."""
     path = written(tmp_path, 24, 24)
@@ -95,20 +84,6 @@ def test_a_stored_run_on_a_file_keeps_its_network(tmp_path: Path) -> None:
     changed = file.read_text().replace('size = "apebench"\n', "")  # as another backbone of an earlier version
     file.write_text(changed, encoding="utf-8")
     assert make_config(file=file).backbone.width == 20
-
-
-def test_a_checkpoint_has_its_size(tmp_path: Path) -> None:
-    config = of_file(written(tmp_path, 16), 1)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text(config.to_toml(), encoding="utf-8")
-    with pytest.raises(HeroError, match=r"backbone\.size=large is for new networks"):
-        finetune_config(tmp_path / "run", {"backbone.size": "large"})
-
-
-@pytest.mark.parametrize("backbone", ["fno", "unet", "transolver"])
-def test_a_wrong_size_is_refused(backbone: str) -> None:
-    with pytest.raises(HeroError, match=r"backbone\.size='huge' should be 'small', 'base'"):
-        make_config(overrides={"backbone.name": backbone, "backbone.size": "huge"})
 
 
 def test_the_option_is_short_for_the_setting(tmp_path: Path, call: Call) -> None:

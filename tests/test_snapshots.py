@@ -16,31 +16,10 @@ from foreign_arrays import matlab, states
 from hero.analysis.doctor import diagnose
 from hero.data.files.recording import resampled
 from hero.data.formats import open_recording
-from hero.data.formats.names import find_rule
 from hero.results import Result
 from test_files import FNO, SMALL, settings, through_the_flow, waves
 from test_formats_arrays import whole
 from test_own_files import names_of
-
-
-def rule_of(*names: str) -> str:
-    found = find_rule(names)
-    return found.pattern if found else ""
-
-
-def test_names_become_a_pattern() -> None:
-    assert rule_of("t_0.npy", "t_9.npy", "t_10.npy") == "t_{t}.npy"
-    assert rule_of("sim_0/t_0.npy", "sim_0/t_1.npy", "sim_1/t_0.npy") == "sim_{b}/t_{t}.npy"
-    assert rule_of("sim_7/velocity_42.npy", "sim_7/p_42.npy", "sim_8/p_43.npy") == "sim_{b}/{c}_{t}.npy"
-    assert rule_of("traj_0_height.npy", "traj_0_vorticity.npy", "traj_1_height.npy") == "traj_{b}_{c}.npy"
-    assert rule_of("run_3_t_0.csv", "run_3_t_1.csv", "run_4_t_0.csv") == "run_{b}_t_{t}.csv"
-    assert rule_of("u_x.npz", "u_y.npz") == "{c}.npz"
-    assert rule_of("velocity/0.npy", "velocity/1.npy", "pressure/0.npy") == "{c}/{t}.npy"
-    assert rule_of("era5_1979-01.nc", "era5_1979-02.nc") == "era5_{t}.nc"
-    assert rule_of("u_0.1.csv", "u_0.25.csv") == "u_{t}.csv"
-    assert rule_of("anna.npy", "bert.npy") == rule_of("train.npy", "test.npy") == ""
-    order = [place.time for place in find_rule(["t_10.npy", "t_9.npy", "t_1.npy"]).places.values()]  # type: ignore[union-attr]
-    assert order == [1, 9, 10]
 
 
 def points_of(u: np.ndarray) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hero.data import get_task
-from hero.data.tasks.solver import Grid, SpectralStepper, _contour_mean, solve
+from hero.data.tasks.solver import Grid, SpectralStepper, _contour_mean
 
 NONLINEAR = ["burgers", "kdv", "kuramoto_sivashinsky", "kolmogorov_flow", "decaying_turbulence", "swift_hohenberg"]
 
@@ -100,9 +100,3 @@ def test_float32_states_come_back_as_float32_computed_in_float64() -> None:
 def test_a_state_of_the_wrong_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected .*160.* got \(1, 160\)"):
         get_task("burgers").stepper()(torch.zeros(1, 160))
-
-
-def test_solve_keeps_the_snapshots_after_the_warmup() -> None:
-    trajectory = solve(lambda u: u + 1, torch.zeros(2, 1, 4), steps=3, warmup=5)
-    assert trajectory.shape == (2, 4, 1, 4)
-    assert trajectory[0, :, 0, 0].tolist() == [5, 6, 7, 8]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -158,31 +157,6 @@ def test_hero_equals_algorithm_1(dims: int, loss: str) -> None:
         with torch.no_grad():
             for p in model.parameters():
                 p += 0.02 * torch.randn(p.shape, generator=Generator().manual_seed(step), dtype=p.dtype)
-
-
-def test_gradient_of_hero_is_the_reweighted_sum() -> None:
-    """∇L_H = (1/B) Σ_i (1 + λ α_i) g_i with g_i = ∇D_i, the identity behind the theory section."""
-    strategy, model = config_for("hero", "relative").make_strategy(), model_of(1)
-    u, truth, generator = window(1, 6)
-    strategy.loss(model, batch_of(u, truth, 3, Generator().manual_seed(0)))  # makes the lagged operator
-    with torch.no_grad():
-        for p in model.parameters():
-            p *= 1.05
-    loss = strategy.loss(model, batch_of(u, truth, 6, generator))
-    parameters = list(model.parameters())
-    whole = torch.autograd.grad(loss.value, parameters)
-
-    noise, state = Generator().manual_seed(1006), replace(strategy.state, step=6)
-    _, _, comparison = replace(strategy.hero, refresh=lambda since: False)(model, u, truth, state, generator=noise)
-    weight = strategy.hero.weight(6 - START)
-    expected = [torch.zeros_like(p) for p in parameters]
-    for i in range(len(u)):
-        g = torch.autograd.grad(absolute(unroll(model, u[i], K), truth[i], "relative"), parameters)
-        for total, part in zip(expected, g, strict=True):
-            total += (1 + weight * comparison.alpha[i]) * part / len(u)
-    for a, b in zip(whole, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-    assert math.isclose(comparison.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(

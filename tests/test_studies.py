@@ -21,7 +21,7 @@ from conftest import TINY, Call, options, tiny
 from fakes import fake_metrics
 from hero.cli import main
 from hero.method.metrics import METRICS
-from hero.models import FNO, count_parameters
+from hero.models import count_parameters
 from hero.paper import cost
 from hero.paper import studies as ood
 from hero.paper.cost import COST_NOTE, Costs, FreeRollout, measure_costs
@@ -33,9 +33,8 @@ from hero.report.listing import missing_word, study_number
 from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, versions
+from hero.runs.folder import versions
 from hero.runs.records import Errors
-from hero.strategies import STRATEGIES
 from hero.strategies.hero import HeroSettings
 from hero.study.collect import Plan, PlannedGroup, paper_of
 from hero.study.cost.measure import DryRun
@@ -414,16 +413,6 @@ def test_the_landscape_reads_the_kept_checkpoints_of_the_main_study(again: Path,
     assert (folder / "model.safetensors").read_bytes() == before
 
 
-def test_a_landscape_of_a_run_that_stopped_early(runs_dir: Path, data_dir: Path) -> None:
-    settings = {**TINY, "train.patience": 1, "train.lr": 1e-30, "train.keep_every": 5, "train.validate_every": 5}
-    result = studied_here("landscape", runs_dir, data_dir, overrides=settings, tasks=["burgers"], seeds=[0])
-    (entry,) = result.runs.values()
-    stop = Run(runs_dir / entry.run).log.steps
-    assert stop < 20
-    there = {row.label: row.cells["nrmse@40"] is not None for row in result.rows}
-    assert there == {f"FNO-HERO, step {s}": s <= stop for s in (5, 10, 15, 20)} | {"FNO-HERO, final": True}
-
-
 def test_shifts_of_the_same_checkpoints(runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shift = ood.SHIFTS["viscosity_6.67e-3"]
     monkeypatch.setattr(ood, "SHIFTS", {shift.name: shift})  # finer grids take their time
@@ -528,19 +517,6 @@ def test_every_figure_is_there_and_measured_once(kept: Path, monkeypatch: pytest
         assert not one.compiled
     for words in ("on cpu with 1 thread,", "uncompiled", "batch 5", "200 steps"):
         assert words in found.note
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -> None:
-    config, calls = tiny(strategy=strategy, train__history=3, data__val_steps=102, data__test_steps=102), []
-    free = FreeRollout(config, torch.device("cpu"))
-    assert free.context.states.shape == (5, 3, 1, 32)
-    for part in free.model.modules():
-        if isinstance(part, FNO):
-            part.register_forward_hook(lambda part, given, made: calls.append(len(made)))
-    free(7)
-    each = config.to_dict()["refiner"]["steps"] + 1 if strategy == "refiner" else 1
-    assert calls == [config.train.batch] * 7 * each
 
 
 def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:

@@ -19,9 +19,9 @@ from hero.console import progress_bar
 from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
-from hero.runs.log import read_lines
 from hero.study.run import SweepProgress, gpus_of, read_state, sweep, threads_of_each
 from hero.study.worker import Failure, Job, Workers, failure_of, last_lines
+from test_resume import last_step
 from test_train import assert_same_run
 
 LONG = {"train__steps": 200, "train__validate_every": 100, "train__checkpoint_every": 20}
@@ -56,10 +56,6 @@ def has_ended(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
-
-
-def last_step(run: Path) -> int:
-    return max((record["step"] for record in read_lines(run / "log.jsonl")), default=0)
 
 
 def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import resource
-import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -52,9 +50,6 @@ def test_every_coefficient_changes_the_solution(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("burger", {}, "unknown task 'burger'; did you mean 'burgers'"),
-        ("burgers", {"viscosty": 1.0}, "'viscosty'; did you mean 'viscosity'"),
-        ("burgers", {"viscosity": "high"}, "task.viscosity is 'high'; give a number such as 0.0003"),
         ("burgers", {"viscosity": float("nan")}, "task.viscosity is nan; give a finite number"),
         ("burgers", {"substeps": 0}, "task.substeps is 0; give an integer of at least 1"),
         ("burgers", {"substeps": 1.5}, "task.substeps is 1.5; give an integer"),
@@ -75,11 +70,6 @@ def test_a_wrong_setting_is_told_in_one_sentence(name: str, overrides: dict[str,
         get_task(name, overrides)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_an_integer_serves_as_a_number() -> None:
-    assert get_task("burgers", {"extent": 2}).extent == 2.0
-    assert get_task("unbalanced_advection", {"velocity": [1, 0, 0]}).parameters["velocity"] == (1.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("name", ["burgers", "kolmogorov_flow", "swift_hohenberg"])
@@ -183,30 +173,17 @@ def test_the_file_tells_where_it_comes_from(tmp_path: Path) -> None:
     json.dumps(summary)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign", "other shape"])
-def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("name", ["other", "u"])
+def test_a_foreign_file_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
     task = get_task("burgers", {"resolution": 64})
     load_split(task, SMALL, tmp_path)
     path = split_path(task, SMALL, tmp_path)
-    whole = path.read_bytes()
-    if damage == "truncated":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif damage == "garbage":
-        path.write_bytes(b"not HDF5" * 500)
-    elif damage == "empty":
-        path.write_bytes(b"")
-    else:
-        with h5py.File(path, "w") as file:
-            file["other" if damage == "foreign" else "u"] = np.zeros(3, np.float32)
+    with h5py.File(path, "w") as file:
+        file[name] = np.zeros(3, np.float32)
     before = path.read_bytes()
     with pytest.raises(HeroError, match=r"(?s)burgers-train-.*delete it and repeat"):
         load_split(task, SMALL, tmp_path)
     assert path.read_bytes() == before
-
-
-def test_a_missing_file_has_no_summary(tmp_path: Path) -> None:
-    with pytest.raises(HeroError, match="there is no data file"):
-        data_summary(tmp_path / "none.h5")
 
 
 @pytest.mark.parametrize("warmup", [0, 500])
@@ -216,26 +193,6 @@ def test_a_solution_that_leaves_the_finite_range_is_not_stored(tmp_path: Path, w
     with pytest.raises(HeroError, match=expected):
         load_split(task, Split("train", 2, 50, seed=0), tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
-    task = get_task("burgers")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        with pytest.raises(HeroError, match=r"cannot write .*burgers-train.*check disk space and permissions"):
-            load_split(task, Split("train", 20, 20, seed=0), tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(HeroError, match="cannot store"):
-        load_split(get_task("burgers"), SMALL, tmp_path / "file" / "data")
 
 
 def test_two_that_want_the_same_file_at_once_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,9 @@ import numpy as np
 import pytest
 import safetensors
 import torch
-from torch import Tensor
 
 from conftest import tiny
-from hero.config.given import give
 from hero.data.windows import Batch, Batches
-from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.models import build_backbone
 from hero.runs.checkpoint import load_state
@@ -94,16 +92,16 @@ def test_strategies_with_one_seed_start_alike_and_see_the_same_windows(
     assert not same(first[1:], another_seed[1:])
 
 
-def test_the_same_config_gives_the_same_bits_whatever_the_global_generator(tmp_path: Path, data_dir: Path) -> None:
-    runs = []
-    for i in range(2):
-        torch.manual_seed(100 + i)
-        np.random.seed(i)  # noqa: NPY002 (the global state is what is tested)
-        before = torch.get_rng_state()
-        runs.append(train(tiny(), tmp_path / str(i), data_dir))
-        assert torch.equal(torch.get_rng_state(), before)
-    assert_same_run(*runs)
-    assert runs[0].name == runs[1].name
+def test_the_same_config_gives_the_same_bits_whatever_the_global_generator(
+    finished: Path, runs_dir: Path, data_dir: Path
+) -> None:
+    torch.manual_seed(100)
+    np.random.seed(1)  # noqa: NPY002 (the global state is what is tested)
+    before = torch.get_rng_state()
+    run = train(tiny(), runs_dir, data_dir)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert_same_run(run, finished)
+    assert run.name == finished.name
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"refiner"}))
@@ -116,11 +114,10 @@ def test_each_strategy_learns(name: str, runs_dir: Path, data_dir: Path) -> None
     assert np.mean(losses[-10:]) < (0.85 if name == "diverted_chain" else 0.8) * np.mean(losses[:10])
 
 
-def test_a_run_folder_holds_what_the_design_promises(runs_dir: Path, data_dir: Path) -> None:
-    config = tiny()
-    run = train(config, runs_dir, data_dir)
-    rows = evaluate(run, data_dir)
-    assert run == runs_dir / config.run_id()
+def test_a_run_folder_holds_what_the_design_promises(finished: Path) -> None:
+    config, run, rows = tiny(), finished, Run(finished).stored_metrics
+    assert rows is not None
+    assert run.name == config.run_id()
     files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     promised = {"config.toml", "log.jsonl", "metrics.json", "errors.npz", "model.safetensors", "rollout.npz"}
     assert promised | {"last/state.pt"} <= files
@@ -230,8 +227,10 @@ def test_early_stopping_ends_a_run_that_no_longer_improves(runs_dir: Path, data_
     assert run.metrics is not None
 
 
-def test_checkpoints_asked_for_later_are_made_in_the_same_folder(runs_dir: Path, data_dir: Path) -> None:
-    run = train(tiny(), runs_dir, data_dir)
+def test_checkpoints_asked_for_later_are_made_in_the_same_folder(
+    finished: Path, runs_dir: Path, data_dir: Path
+) -> None:
+    run = Path(shutil.copytree(finished, runs_dir / finished.name))
     weights = (run / "model.safetensors").read_bytes()
     assert train(tiny(train__keep_every=10), runs_dir, data_dir) == run
     assert Run(run).kept_steps == [10, 20]
@@ -299,21 +298,6 @@ def test_compiled_code_is_kept_by_user_and_processor(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     own.chmod(0o777)
     assert kept("", "AVX2") == Path(), "code that others may have written is not run"
-
-
-def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, data_dir: Path) -> None:
-    calls = []
-
-    def loss(tau: Tensor, truth: Tensor) -> Tensor:
-        calls.append(1)
-        return (tau - truth).square().mean() * (math.inf if len(calls) > 8 else 1)
-
-    config = tiny(strategy="push_forward", train__loss=give(loss), train__steps=12, train__checkpoint_every=3)
-    with pytest.raises(HeroError, match=r"before update 9.*train\.lr"):
-        train(config, tmp_path, data_dir)
-    state = load_state(tmp_path / config.run_id() / "last/state.pt")
-    assert state["step"] == 6
-    assert all(bool(p.isfinite().all()) for p in state["model"].values())
 
 
 def test_norms_are_read_rarely_where_reading_waits_for_the_device(tmp_path: Path) -> None:

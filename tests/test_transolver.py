@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from fakes import assert_same_function
 from hero.errors import HeroError
-from hero.models.transolver import PhysicsAttention, Transolver, grid_coordinates
+from hero.models.transolver import PhysicsAttention, Transolver
 
 # (C, H, S, L, r) of the counts taken from the authors' models: coordinates and one function channel in, one out.
 
@@ -120,18 +119,7 @@ def twin(model: Transolver, u: Tensor) -> Tensor:
 def test_transolver_equals_its_twin(dims: int | None, space: tuple[int, ...], periodic: bool) -> None:
     model = small(dims, periodic)
     u = torch.randn(3, 2, *space, dtype=torch.float64)
-    cotangent = torch.randn_like(u)
-
-    def value_and_gradients(function: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
-        x = u.clone().requires_grad_()
-        y = function(x)
-        return y, list(torch.autograd.grad((y * cotangent).sum(), [x, *model.parameters()]))
-
-    ours, our_gradients = value_and_gradients(model)
-    slow, slow_gradients = value_and_gradients(lambda x: twin(model, x))
-    torch.testing.assert_close(ours, slow, rtol=1e-11, atol=1e-11)
-    for mine, other in zip(our_gradients, slow_gradients, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-10)
+    assert_same_function(model, lambda x: twin(model, x), u, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("dims", "count"), [(None, 634_729), (1, 634_729), (2, 5_677_857), (3, 45_459_225)])
@@ -158,90 +146,6 @@ def test_initialisation_is_the_effective_one_of_the_authors() -> None:
     assert layer.in_project_x.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
     assert model.placeholder.min().item() >= 0
     assert 0.5 / 64 < model.placeholder.max().item() <= 1 / 64
-
-
-def test_coordinates() -> None:
-    like = torch.zeros(1, dtype=torch.float64)
-    assert grid_coordinates((4,), True, like).flatten().tolist() == [0, 0.25, 0.5, 0.75]
-    assert grid_coordinates((5,), False, like).flatten().tolist() == [0, 0.25, 0.5, 0.75, 1]
-    assert grid_coordinates((1, 2), False, like).tolist() == [[0, 0], [0, 1]]
-    fine = grid_coordinates((1024,), True, like.bfloat16())  # counted in float32, then rounded
-    torch.testing.assert_close(fine.double(), grid_coordinates((1024,), True, like), rtol=2**-8, atol=0)
-
-
-@pytest.mark.parametrize("dims", [1, 2])
-def test_without_coordinates_a_periodic_model_commutes_with_shifts(dims: int) -> None:
-    u = torch.randn(2, 2, *(4, 5, 3)[:dims], dtype=torch.float64)
-    shift, axes = tuple(range(1, dims + 1)), tuple(range(2, dims + 2))
-    for periodic in (True, False):
-        model = small(dims, periodic)
-        with torch.no_grad():
-            model.preprocess[0].weight[:, :dims] = 0
-        gap = (model(u.roll(shift, axes)) - model(u).roll(shift, axes)).abs().max().item()
-        if periodic or dims == 1:  # pointwise projections know no neighbours
-            assert gap < 1e-12
-        else:
-            assert gap > 1e-3
-
-
-@pytest.mark.parametrize("dims", [None, 2])
-def test_temperature_is_clamped_on_2d_and_3d_grids_only(dims: int | None) -> None:
-    model = small(dims, depth=1)
-    u = torch.randn(1, 2, *(4,) * (dims or 1), dtype=torch.float64)
-
-    def at(tau: float) -> Tensor:
-        with torch.no_grad():
-            model.blocks[0].attention.temperature.fill_(tau)
-            return model(u)
-
-    for beyond, bound in ((0.01, 0.1), (50.0, 5.0)):
-        assert torch.equal(at(beyond), at(bound)) == (dims in (2, 3))
-    assert not torch.allclose(at(0.2), at(0.3))
-
-
-class LargestResult(TorchDispatchMode):
-    """Remembers the number of elements of the largest tensor that any operation gives."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(tensor, Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        return out
-
-
-def largest_and_saved(model: Transolver, u: Tensor) -> tuple[int, int]:
-    """Elements of the largest tensor of a forward and backward pass, and of all storages kept between the two."""
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
-        return tensor
-
-    with LargestResult() as mode:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = model(u).square().sum()
-        loss.backward()
-    return mode.largest, sum(kept.values())
-
-
-@pytest.mark.parametrize("dims", [None, 2])
-def test_memory_is_linear_in_the_points(dims: int | None) -> None:
-    width, heads, slices = 8, 2, 4
-    model = Transolver(2, 1, dims, width=width, depth=1, heads=heads, slices=slices)
-    rest = {None: (), 2: (8,), 3: (4, 4)}[dims]
-    sizes = [32, 64, 128]
-    results = [largest_and_saved(model, torch.randn(1, 2, n, *rest, requires_grad=True)) for n in sizes]
-    margin = 1 if dims is None else 3  # the padding of a thin grid
-    for n, (largest, _) in zip(sizes, results, strict=True):
-        points = n * math.prod(rest)
-        weights = max(p.numel() for p in model.parameters())
-        assert largest <= max(margin * points * max(heads * slices, 2 * width), weights)
-    saved = [kept for _, kept in results]
-    assert saved[2] - saved[1] == 2 * (saved[1] - saved[0])  # affine: the constant part is the weights
 
 
 @pytest.mark.parametrize("heads", [4, 0])
