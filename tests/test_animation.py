@@ -97,9 +97,8 @@ def test_an_mp4_has_all_frames_and_even_sides(tmp_path: Path) -> None:
 
 def test_the_command_writes_beside_the_run_or_where_told(call: Call, tmp_path: Path) -> None:
     run = stored(tmp_path / "runs", steps=3)
-    code, out, err = call("animate", "burgers", "--runs", tmp_path / "runs")
+    code, _, err = call("animate", "burgers", "--runs", tmp_path / "runs")
     assert code == 0, err
-    assert "rollout.gif" in out
     assert (run / "rollout.gif").is_file()
     code, _, err = call("animate", run, "--out", tmp_path / "new" / "a.GIF", "--steps", 2, "--fps", 5)
     assert code == 0, err

@@ -83,7 +83,6 @@ def test_an_array_becomes_a_run_with_everything_around_it(result: hero.Result, f
     assert result.errors.shape == (1, 11)
     assert result.metrics["nrmse@1"] == result.metrics.nrmse_1 == pytest.approx(result.errors[:, 0].mean())
     assert not hasattr(result.metrics, "vrmse_gm12")
-    assert "vrmse_gm11" in repr(result)
     page = result._repr_html_()
     assert ("<table" in page, "data:image/png;base64," in page) == (True, True)
     assert len(result.plot().axes) >= 2
@@ -241,7 +240,6 @@ def test_a_comparison_is_a_table_a_figure_and_a_page(folders: dict[str, Path]) -
     assert [row["strategy"] for row in compared.table] == ["one_step", "push_forward"]
     assert [row["seeds"] for row in compared.table] == [2, 2]
     assert all(row["test_vrmse_gm11"] > 0 and row["test_vrmse_gm11_std"] is not None for row in compared.table)
-    assert "push_forward" in compared.to_markdown()
     assert compared.study.failed == {}
     assert compared.plot().axes
     assert "<table" in compared._repr_html_()
@@ -253,12 +251,11 @@ def test_model_folders_open_to_the_same_bits_without_the_hub_and_in_another_sess
     result: hero.Result, folders: dict[str, Path], tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a registered backbone as it is; of a network that was handed over, with a network of the same class."""
-    code, out, err = call(
+    code, _, err = call(
         "export", result.path.name, "--format", "folder", "--license", "mit", "--out", tmp_path / "model",
         "--runs", folders["runs"], "--data", folders["data_dir"],
     )  # fmt: skip
     assert (code, err) == (0, "")
-    assert "model folder:" in out
     names = ["README.md", "config.json", "model.safetensors"]
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
     given = hero.train(waves(), Net(), "one_step", steps=4, settings={"train.batch": 5}, **folders)

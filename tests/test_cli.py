@@ -70,8 +70,6 @@ def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> 
         assert field.description
         assert field.description[:60] in " ".join(shown[name]), name  # the rest may be on further lines
     assert shown["train.steps"][0] == "10000"
-    assert "Initial weights" in " ".join(shown["seed"])
-    assert "loss." in shown["strategy"]
     shown = rows("kolmogorov_flow", "--preset", "quick", "--set", "task.drag=0.25")
     expected = {"task.drag": "0.25", "hero.start": "400", "backbone.width": "20", "task.name": "kolmogorov_flow"}
     assert {name: shown[name][0] for name in expected} == expected
@@ -89,7 +87,6 @@ def test_settings_shows_a_section_a_name_or_what_a_word_means(call: Call) -> Non
     assert shown("learning_rate") == {"train.lr": 0.005}
     assert shown("validate") == {"train.validate_every": 500}
     assert shown().keys() >= {key for key, _ in all_settings()}
-    assert "push_forward.variant" in call("settings", "push_forward")[1]
     assert_refused(call("settings", "recurent"), "task, section or setting", "did you mean 'recurrent'?")
 
 
@@ -98,7 +95,6 @@ def test_data_list_names_every_task_and_its_equation(call: Call) -> None:
     assert code == 0
     for task in TASKS.values():
         assert task.name in out
-    assert "64×64" in out
     listed = json.loads(call("data", "list", "--json")[1])
     assert [(task["task"], task["equation"]) for task in listed] == [(t.name, t.equation) for t in TASKS.values()]
 
@@ -126,7 +122,6 @@ def test_evaluating_again_gives_the_same_metrics(call: Call, finished: Path, dat
     code, out, err = call("evaluate", finished.name, "--runs", finished.parent, "--data", data_dir)
     assert (code, err) == (0, "")
     assert (finished / "metrics.json").read_bytes() == before
-    assert "Test GM100" in out
     assert f"report: {finished / 'report.html'}" in out
 
 
@@ -214,7 +209,6 @@ def test_runs_are_removed_only_if_wanted_and_unused(
     assert (finished / "metrics.json").is_file()
     code, out, err = call("runs", *here)  # an empty list is no mistake
     assert (code, err) == (0, "")
-    assert "there are no runs" in out
     assert call("runs", "--json", *here) == (0, "[]\n", "")
 
 

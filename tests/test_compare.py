@@ -54,9 +54,8 @@ def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, da
     folders = ["--runs", runs_dir, "--data", data_dir]
     short = {**TINY, "train.steps": 2}
     chosen = ["--strategies", "push_forward,one_step", "--seeds", 1, "--workers", 0]
-    code, out, err = call("compare", "burgers", *set_options(short), *chosen, *folders)
+    code, _, err = call("compare", "burgers", *set_options(short), *chosen, *folders)
     assert code == 0, err
-    assert "every strategy with the settings of the preset recipe" in out
     (folder,) = runs_dir.glob("compare-*")
     result = StudyResult.read(folder / FILE)
     assert (result.study, result.folder, result.title) == ("compare", folder.name, "Comparison at equal updates")
@@ -68,7 +67,6 @@ def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, da
     costs = [row.cells["cost"] for row in result.rows]
     assert [cell and cell.values for cell in costs[:1]] == [(1,)]
     assert result.statistics[0].tests[0].baseline == "FNO-PF (recipe)"
-    assert "Cost: time of an update over the time of push_forward" in (folder / "table.md").read_text()
     assert (folder / "curves-burgers-fno.png").is_file()
     runs = {path.parent.name for path in runs_dir.glob("*/config.toml")}
     assert make_config(RECOMMENDED, overrides={"task.name": "burgers", **short}).run_id() in runs

@@ -94,7 +94,8 @@ def misses(config: RunConfig) -> int:
         return torch.zeros(len(index), 1)
 
     for step in range(config.method.start, config.train.steps):
-        index = windows.indices(step)
+        index = windows(step).index
+        assert index is not None
         if Every(config.method.refresh)(step - config.method.start):
             table.clear()
         table.get(index, compute)

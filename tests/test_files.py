@@ -124,7 +124,6 @@ def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
     chosen = ("--strategies", "one_step,push_forward", "--seeds", 2, "--workers", 0)
     code, out, err = call("compare", tmp_path / "flow.hdf5", *chosen, *settings(*SMALL, *FNO), *places)
     assert code == 0, err
-    assert "flow, FNO" in out
     assert "VRMSE@4" in out
 
 
@@ -367,11 +366,9 @@ def test_scattered_points_are_not_drawn_as_a_line(tmp_path: Path, call: Call) ->
     notices: list[str] = []
     found = gather([run.name], tmp_path).runs[run.name]
     assert found.rollout(notices) == (None, None)
-    assert "scattered points" in notices[0]
     assert {"fields", "spectrum"}.isdisjoint(name for name, _ in run_figures(found))
     for command in ("animate", "anatomy"):
         assert_refused(call(command, run.name, "--runs", tmp_path), "scattered points")
     code, text, _ = call("doctor", run.name, "--runs", tmp_path)
     assert code == 0
-    assert "u0 (" in text
     assert "modes" not in text

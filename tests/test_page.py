@@ -214,7 +214,6 @@ def test_the_axis_and_the_legend_switch(fresh: Watched) -> None:
     np.testing.assert_allclose(np.diff(ticks()), np.diff(ticks())[0])
     assert chart.locator("path.series").first.get_attribute("d") != line
     assert chart.locator(".threshold").count() == 1
-    assert "nRMSE against rollout step, linear" in chart.locator("svg[role=img]").get_attribute("aria-label")
     assert chart.locator("path.series").count() == chart.locator("path.band").count() == 2
     button = chart.locator(".legend button", has_text="HERO")
     button.click()
@@ -399,7 +398,6 @@ def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: 
     assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert watched.page.evaluate(CUT_TEXTS) == []
     wide = watched.page.locator(".frame.more .scroll").last
-    assert "Scroll the table sideways" in wide.locator("xpath=../preceding-sibling::p[1]").inner_text()
     wide.evaluate("node => { node.scrollLeft = node.scrollWidth; }")
     playwright.expect(watched.page.locator(".frame.moved:not(.more) .scroll")).to_have_count(1)
     first = wide.locator("tbody th").last

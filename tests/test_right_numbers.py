@@ -182,7 +182,6 @@ def test_a_run_that_learned_nothing_says_so(tmp_path: Path, call: Call) -> None:
     assert "stable_step" not in numbers.test
     (line,) = [line for line in out.splitlines() if "no better than doing nothing" in line]
     assert line.strip().startswith("warning: ")
-    assert "keeping the first state" in out.replace("\n", " ")
     # nRMSE, which stays available by name, would call this error small.
     assert numbers.test["nrmse@1"] < 0.05
 
@@ -191,7 +190,7 @@ def test_the_norm_of_the_paper_on_a_file(tmp_path: Path, call: Call) -> None:
     """`train.norm=joint`: nRMSE over all channels in physical units, with its names, and no channel of its own."""
     story = two_waves(tmp_path)
     more = {"train.norm": "joint", "train.steps": 20, "train.validate_every": 20}
-    run, out = trained(story, tmp_path, call, **more)
+    run, _ = trained(story, tmp_path, call, **more)
     numbers = run.metrics
     made, true = predicted(run, tmp_path, call), story.test
     for step in (1, 24):
@@ -203,4 +202,3 @@ def test_the_norm_of_the_paper_on_a_file(tmp_path: Path, call: Call) -> None:
     assert not any(name.startswith("vrmse") for name in numbers.test)
     records = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
     assert any("val_gm24" in record for record in records)
-    assert "nRMSE@24" in out

@@ -171,7 +171,6 @@ def test_the_command_on_two_files(pair: tuple[Path, Path, np.ndarray, np.ndarray
     expected = score_files(pair[0], pair[1])[0]
     assert Score.read(tmp_path / "s.json") == expected
     assert f"{expected.metrics['vrmse_gm11']:.4g}" in out
-    assert "0 of 3" in out
     assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -224,10 +223,9 @@ def test_any_function_or_module_is_scored(data_dir: Path, tmp_path: Path, call: 
         naive(np.repeat(test[:, 1:2], 5, axis=1), test[:, 2:7])["nrmse@5"], rel=1e-9
     )
     arguments = ("burgers", "--model", "stranger_model:still", "--steps", 20, "--data", data_dir, *OPTIONS)
-    code, out, err = call("evaluate", *arguments, "--json", tmp_path / "s.json")
+    code, _, err = call("evaluate", *arguments, "--json", tmp_path / "s.json")
     assert (code, err) == (0, "")
     assert json.loads((tmp_path / "s.json").read_text())["metrics"] == found.metrics
-    assert "stranger_model:still against" in out
 
 
 @pytest.mark.usefixtures("stranger")

@@ -147,7 +147,6 @@ def test_groups_of_a_task_are_sections_of_one_table() -> None:
     table = group_table([one, other], ROLLOUT_COLUMNS)
     assert table.title == "Burgers"
     assert [section for section, _ in table.sections()] == ["Burgers, FNO", "Burgers, Transolver"]
-    assert "| **Burgers, Transolver** |" in table.to_markdown()
     assert r"\multicolumn{8}{l}{\textit{Burgers, Transolver}} \\" in table.to_latex()
     assert table.to_html().count('<th scope="rowgroup" colspan="8">') == 2
     assert Forms(table).terminal() == Forms(table).html() == Forms(table).markdown() == Forms(table).latex()
