@@ -235,33 +235,34 @@ def test_oversized_records_are_refused(own_run: Path) -> None:
         assert "memory is too small" not in err
 
 
-CLAIMS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "damaged": lambda stored: stored["card"]["test"].update(name="/../../../escaped/x"),
-    "more than the memory": lambda stored: stored["card"]["test"].update(trajectories=10**12),
-    "card.history": lambda stored: stored["card"].update(history=0),
-    "card.grid": lambda stored: stored["card"].update(grid=[]),
-    "unknown setting 'backbone'": lambda stored: stored["config"].update(backbone=3),
-    "another model": lambda stored: stored["config"]["backbone"].update(width=20_000),
-    "task.resolution": lambda stored: stored["config"]["task"].update(resolution=2**31),
-    "backbone.depth": lambda stored: stored["config"]["backbone"].update(depth=10**9),
-}
+CLAIMS: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
+    ("is damaged", lambda stored: stored["card"]["test"].update(name="/../../../escaped/x")),
+    ("more than the memory", lambda stored: stored["card"]["test"].update(trajectories=10**12)),
+    ("is damaged", lambda stored: stored["card"].update(history=0)),
+    ("is damaged", lambda stored: stored["card"].update(grid=[])),
+    ("unknown setting 'backbone'", lambda stored: stored["config"].update(backbone=3)),
+    ("another model", lambda stored: stored["config"]["backbone"].update(width=20_000)),
+    ("task.resolution", lambda stored: stored["config"]["task"].update(resolution=2**31)),
+    ("backbone.depth", lambda stored: stored["config"]["backbone"].update(depth=10**9)),
+]
 
 
-def open_claims(folder: Path, data: Path) -> dict[str, tuple[int, str]]:
+def open_claims(folder: Path, data: Path) -> list[tuple[str, int, str]]:
     """What `hero predict` says to model folders that claim too much, in a process of little memory."""
     limit_memory(ROOM)
-    whole, answers = (folder / "config.json").read_text(), {}
-    for words, change in CLAIMS.items():
+    whole, answers = (folder / "config.json").read_text(), []
+    for words, change in CLAIMS:
         stored = json.loads(whole)
         change(stored)
         write_json(folder / "config.json", {name: value for name, value in stored.items() if name != FIELD})
-        answers[words] = told("predict", folder, "--data", data, "--steps", 2, "--out", folder / "out.npz")
+        answer = told("predict", folder, "--data", data, "--steps", 2, "--out", folder / "out.npz")
+        answers.append((words, *answer))
     return answers
 
 
 def test_a_model_folder_neither_fills_the_memory_nor_writes_elsewhere(own_run: Path, tmp_path: Path) -> None:
     folder, data = write_folder(own_run, tmp_path / "model"), tmp_path / "a" / "b" / "data"
-    for words, (code, err) in in_fork(open_claims, folder, data).items():
+    for words, code, err in in_fork(open_claims, folder, data):
         assert (code, err.count("\n"), words in err) == (2, 1, True), err
     assert {path.name for path in tmp_path.iterdir()} <= {"model", "a"}
     assert list(tmp_path.rglob("*.h5")) == []

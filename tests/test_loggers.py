@@ -134,7 +134,7 @@ def test_the_configuration_goes_along(runs_dir: Path, data_dir: Path) -> None:
     # On a slow machine wandb writes the configuration in a record after that of the run.
     updates = [part.update for record in records_of(path) for part in (record.run.config, record.config)]
     stored = {item.key: item.value_json for update in updates for item in update}
-    assert json.loads(stored["train"])["steps"] == 2
+    assert json.loads(stored["train.steps"]) == 2
     assert json.loads(stored["strategy"]) == "hero"
 
 
