@@ -16,9 +16,11 @@ SPEED = Path("results/speed")
 
 def about() -> dict[str, Any]:
     """Commit, day and processor of a measurement."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    told = subprocess.run(["git", "describe", "--always"], capture_output=True, text=True, check=False).stdout.strip()
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src", "benchmarks"], check=False).returncode
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"commit": told.stdout.strip(), "day": day, "processor": platform.processor() or platform.machine()}
+    commit = f"{told}-dirty" if changed else told  # other measurements that were written since change nothing
+    return {"commit": commit, "day": day, "processor": platform.processor() or platform.machine()}
 
 
 def read_speed(name: str, folder: Path = SPEED) -> dict[str, Any]:
