@@ -7,6 +7,7 @@ import math
 import signal
 import struct
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -131,10 +132,11 @@ def test_the_configuration_goes_along(runs_dir: Path, data_dir: Path) -> None:
     start = EventAccumulator(str(run / "tensorboard")).Reload().SummaryMetadata("_hparams_/session_start_info")
     assert b"optimizer.beta1" in start.plugin_data.content
     (path,) = (run / "wandb").glob("offline-run-*/*.wandb")
-    # On a slow machine wandb writes the configuration in a record after that of the run.
-    updates = [part.update for record in records_of(path) for part in (record.run.config, record.config)]
-    stored = {item.key: item.value_json for update in updates for item in update}
-    assert json.loads(stored["train.steps"]) == 2
+    stored, until = dict[str, str](), time.monotonic() + 60
+    while "train" not in stored and time.monotonic() < until:  # wandb's own process writes the file in its time
+        updates = [part.update for record in records_of(path) for part in (record.run.config, record.config)]
+        stored = {item.key: item.value_json for update in updates for item in update}
+    assert json.loads(stored["train"])["steps"] == 2
     assert json.loads(stored["strategy"]) == "hero"
 
 
