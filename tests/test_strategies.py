@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.data.windows import Batch, Context
+from hero.method.candidates import CANDIDATES
 from hero.method.distance import EPS
 from hero.method.domain import SpectralNoise
 from hero.models import FNO
@@ -182,5 +183,7 @@ def test_compiled_losses_have_the_value_and_the_gradients(
             loss = made.loss(model, replace(batch_of(u, truth, step, generator), index=torch.arange(len(u))))
             assert (loss.gradients is None) == (made is plain or u.numel() > small)
             loss.backward(parameters, 0.5)
-            found.append((loss.value.detach(), [p.grad for p in parameters], loss.statistics))
+            # At the start the lagged operator is the model itself: rounding decides which of two equals is chosen.
+            told = {name: x for name, x in loss.statistics.items() if step != START or name not in CANDIDATES}
+            found.append((loss.value.detach(), [p.grad for p in parameters], told))
         torch.testing.assert_close(*found)
