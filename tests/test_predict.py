@@ -27,7 +27,7 @@ from hero.deploy.card import ModelCard
 from hero.deploy.exported import Exported
 from hero.deploy.model_folder import Operator
 from hero.deploy.outputs import RolloutHeader, create
-from hero.deploy.predict import Rolling, block_sizes, predict
+from hero.deploy.predict import RolloutWriter, block_sizes, predict
 from hero.errors import HeroError
 from hero.method.rollout import rollout
 from hero.method.rollout_errors import rollout_errors
@@ -126,7 +126,7 @@ def growing(context: Context) -> Tensor:
 
 def rolled(states: Tensor, steps: int, path: Path, step: Any = growing, **changes: Any) -> module.Prediction:
     operator = Operator(torch.nn.Identity(), file=Exported(card(**changes), step))
-    return Rolling(operator, Trajectories(states[:, None]), steps).into(path)
+    return RolloutWriter(operator, Trajectories(states[:, None]), steps).into(path)
 
 
 def test_rollouts_that_leave_the_range_of_the_training_data_are_counted(tmp_path: Path) -> None:

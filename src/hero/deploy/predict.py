@@ -89,14 +89,14 @@ def predict(
     if is_run(path):
         operator.to(choose_device(Run(path).config.train.device))
     data, notes = starting_states(operator.card, data_dir, source, trajectories)
-    return Rolling(operator, data, steps, notes).into(out)
+    return RolloutWriter(operator, data, steps, notes).into(out)
 
 
 class NothingToKeep(Exception):
     """No step is worth writing."""
 
 
-class Rolling:
+class RolloutWriter:
     """A rollout under way: the contexts of all trajectories, and the step at which each left the finite range."""
 
     def __init__(self, operator: Operator, data: Trajectories, steps: int, notes: Sequence[str] = ()) -> None:
