@@ -287,7 +287,7 @@ class Spread(NamedTuple):
     task: str
     optimizer: str
     values: tuple[float, ...]
-    """Test GM100 of the run and of its repeats."""
+    """The measure of the run and of its repeats."""
 
     @property
     def factor(self) -> float:
@@ -298,15 +298,16 @@ class Spread(NamedTuple):
         return math.exp(float(stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(2)))
 
 
-def spreads(results: Path) -> list[Spread]:
-    """The spread of every run that was repeated at least twice."""
+@cache
+def spreads(results: Path, measure: str = "gm100") -> list[Spread]:
+    """The spread of every run that was repeated at least twice, by a measure of the test set."""
     repeats = read_evidence(results, "repeats")
     originals = {run.run: run for run in read_evidence(results)}
     found = []
     for name in sorted({run.run for run in repeats} & originals.keys()):
         runs = [originals[name], *(run for run in repeats if run.run == name)]
         if len(runs) > 2:
-            found.append(Spread(runs[0].task, optimizer_of(runs[0]), tuple(run.metrics.test["gm100"] for run in runs)))
+            found.append(Spread(runs[0].task, optimizer_of(runs[0]), tuple(run.metrics.test[measure] for run in runs)))
     return found
 
 

@@ -2,16 +2,17 @@
 
 Between `<!-- begin NAME -->` and `<!-- end NAME -->` a page holds what is written here; the rest is written by people.
 `results/tables.md` is written whole. The statistics are the same everywhere: ratios are paired by seed, geometric mean
-with the 95 % t-interval of their logarithm from three pairs on; every cell of a row has the same seeds; a star marks
-ratios that differ from one after Holm's correction over all ratios of the table.
+with the 95 % t-interval of their logarithm from three pairs on, with fewer the factor by which repeating alone changes
+them; every cell of a row has the same seeds; a star marks ratios that differ from one after Holm's correction over all
+ratios of the table.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from benchmarks.evidence import (
     PAPER,
     RATES,
     Evidence,
-    Spread,
+    optimizer_of,
     read_evidence,
     repeat_factor,
     spreads,
@@ -114,10 +115,14 @@ class Found:
     def read(cls, results: Path) -> Found:
         return cls(read_evidence(results), results)
 
-    @cached_property
-    def spreads(self) -> list[Spread]:
-        """What was measured by repeating runs."""
-        return spreads(self.results)
+    def band(self, ratio: Ratio, seeds: Sequence[int]) -> float | None:
+        """The factor by which repeating alone changes a ratio of so few seeds that it has no interval."""
+        if not seeds or not (measured := spreads(self.results, ratio.measure)):
+            return None
+        runs = [run for arm in (ratio.arm, ratio.other)
+                for run in self.runs_of(arm, ratio.task, ratio.updates, seeds).values()]  # fmt: skip
+        factors = [repeat_factor(measured, optimizer, ratio.task) for optimizer in {optimizer_of(run) for run in runs}]
+        return max(filter(None, factors)) ** (1 / math.sqrt(len(seeds))) if any(factors) else None
 
     def runs_of(self, arm: str, task: str, updates: int, seeds: Sequence[int] | range) -> dict[int, Evidence]:
         """Seed -> run."""
@@ -194,7 +199,10 @@ def ratio_table(
     lines = [
         [
             *row.first_cells(found, own),
-            *(ratio_text(pairs, corrected.get(id(pairs), 1.0) < 0.05) for pairs in compared),
+            *(
+                ratio_text(pairs, corrected.get(id(pairs), 1.0) < 0.05, found.band(ratio, own))
+                for ratio, pairs in zip(row.ratios, compared, strict=True)
+            ),
             *([seeds_text(own)] if names_seeds else []),
         ]
         for row, own, compared in zip(rows, seeds, cells, strict=True)
@@ -229,12 +237,13 @@ def spread_text(values: Cell) -> str:
     return format_number(float(found.mean())) + format_std(std)
 
 
-def ratio_text(pairs: Pairs | None, differs: bool = False) -> str:
-    """Ratio and its 95 % interval."""
+def ratio_text(pairs: Pairs | None, differs: bool = False, band: float | None = None) -> str:
+    """Ratio and its 95 % interval; without one, the factor by which repeating alone changes it."""
     if pairs is None:
         return NOT_RUN
     interval = f" [{', '.join(map(format_number, pairs.interval))}]" if pairs.interval else ""
-    return format_number(pairs.ratio) + interval + ("*" if differs else "")
+    repeats = f" ×÷{band:.2f}" if band and not pairs.interval else ""
+    return format_number(pairs.ratio) + interval + repeats + ("*" if differs else "")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -254,8 +263,12 @@ def blew_up(run: Evidence) -> bool:
 def recipe_table(found: Found) -> str:
     """The recipe next to its control and to the paper's push-forward training, on seeds that nobody had seen."""
     arms = ("push_forward", "control", "recipe")
-    tasks = (*ONE_D, *TWO_D[:3], *THREE_D)
-    rows = [Row([task], [Ratio("recipe", other, task) for other in arms[1::-1]], arms, True) for task in tasks]
+    places = [(task, task, FULL) for task in (*ONE_D, *TWO_D)]
+    places += [(f"{task}, {SHORTEST} updates", task, SHORTEST) for task in THREE_D]
+    rows = [
+        Row([name], [Ratio("recipe", other, task, updates) for other in arms[1::-1]], arms, True)
+        for name, task, updates in places
+    ]
     return ratio_table(
         found, ["task", *arms, "blew up", "recipe / control", "recipe / push_forward"], rows, FRESH_SEEDS
     )
@@ -392,7 +405,7 @@ def repeats_table(found: Found) -> str:
     """The same command on other settings of the processor."""
     rows = [
         [spread.task, spread.optimizer, ", ".join(map(format_number, spread.values)), f"{spread.factor:.2f}"]
-        for spread in found.spreads
+        for spread in spreads(found.results)
     ]
     return table(["task", "optimizer", "GM100 of the run and its repeats", "two differ by a factor up to"], rows)
 
@@ -461,7 +474,7 @@ def forest_figure(found: Found) -> Figure:
     figure = new_figure(9.5, 0.25 * len(FOREST) * len(tasks) + 1.6)
     panels = figure.subplots(len(tasks), 1, sharex=True)
     for axes, task in zip(panels, tasks, strict=True):
-        factor = repeat_factor(found.spreads, "adamw", task)
+        factor = repeat_factor(spreads(found.results), "adamw", task)
         if factor:
             axes.axvspan(1 / factor, factor, color="0.9", linewidth=0)
         axes.axvline(1, color="0.5", linewidth=0.8)

@@ -20,6 +20,7 @@ from benchmarks.evidence import (
     key_of,
     read_evidence,
     repeat_factor,
+    spreads,
     verify_predictions,
 )
 from benchmarks.evidence_page import (
@@ -49,7 +50,8 @@ def evidence(arm: str, task: str, seed: int, error: float) -> Evidence:
     values = summarise({"nrmse": errors, "correlation": 1 - np.minimum(errors, 1), "apebench_nrmse": errors})
     facts = {"task": task, "strategy": "push_forward", "seed": seed, "trajectories": 3}
     metrics = fake_metrics(f"{arm}-{task}-{seed}", values, **facts)
-    return Evidence(arm=arm, task=task, seed=seed, updates=10_000, commit="", command="", settings={}, metrics=metrics,
+    return Evidence(arm=arm, task=task, seed=seed, updates=10_000, commit="", command="",
+                    settings={"train": {"optimizer": "soap"}}, metrics=metrics,
                     nrmse=tuple(errors[0]))  # fmt: skip
 
 
@@ -95,7 +97,21 @@ def test_a_diverged_run_is_counted_and_said() -> None:
     cells = row_of(recipe_table(Found(runs)), "burgers")
     assert cells[3] == "1.00 (1 of 2 above 10, counted as it)"  # √(0.1 · 10)
     assert cells[4] == "0 of 2, 0 of 2, 1 of 2"
-    assert cells[5] == "5.00"  # √(0.5 · 50)
+    assert cells[5].split()[0] == "5.00"  # √(0.5 · 50)
+
+
+def test_ratios_of_few_runs_have_the_band_of_repeats() -> None:
+    """Two trainings differ by the factor f, means of n pairs by f^(1/√n); three pairs have an interval of their own."""
+    powers = {"recipe": 2, "control": 1}
+    runs = [evidence(arm, "burgers", seed, 1.1 ** (power * seed)) for arm, power in powers.items() for seed in range(4)]
+    found, ratio = Found(runs), Ratio("recipe", "control", "burgers")
+    factor = repeat_factor(spreads(ROOT / "results"), "soap", "burgers")
+    assert factor is not None
+    assert found.band(ratio, [0]) == pytest.approx(factor)
+    assert found.band(ratio, [0, 1]) == pytest.approx(factor ** (1 / math.sqrt(2)))
+    row = [Row(["burgers"], [ratio])]
+    assert f"×÷{factor:.2f}" in ratio_table(found, ["task", "ratio"], row, [0])
+    assert "×÷" not in ratio_table(found, ["task", "ratio"], row, range(4))
 
 
 def test_one_trajectory_above_ten_at_one_step_is_a_blow_up() -> None:
