@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, pad
 
 from fakes import assert_same_function
 from hero.data.windows import Context
@@ -22,6 +24,7 @@ from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
 from hero.training.compile import compiled
 
+OPTIONS = {"lifting": 6, "projection": 5, "coordinates": True, "final_activation": False}
 TASK_OF_DIM = {1: "burgers", 2: "kolmogorov_flow", 3: "swift_hohenberg"}
 
 
@@ -46,16 +49,30 @@ def fft_spectral(conv: SpectralConv, u: Tensor) -> Tensor:
 
 
 def fft_fno(model: FNO, u: Tensor) -> Tensor:
-    """The whole operator, layer by layer, with nothing folded."""
+    """The whole operator with its options, layer by layer, with nothing folded."""
+    space, dims = u.shape[2:], u.dim() - 2
 
-    def pointwise(layer: torch.nn.Module, v: Tensor) -> Tensor:
-        bias = layer.bias.reshape(-1, *(1,) * (v.dim() - 2))
-        return torch.einsum("oi,bi...->bo...", layer.weight, v) + bias
+    def constant(values: Tensor) -> Tensor:
+        return values.reshape(-1, *(1,) * dims)
 
+    def pointwise(layer: nn.Module, v: Tensor) -> Tensor:
+        if hasattr(layer, "second"):
+            return pointwise(layer.second, gelu(pointwise(layer.first, v), approximate="tanh"))
+        return torch.einsum("oi,bi...->bo...", layer.weight, v) + constant(layer.bias)
+
+    if model.coordinates:
+        x = torch.zeros(dims, *space, dtype=u.dtype)
+        for point in itertools.product(*map(range, space)):
+            x[(slice(None), *point)] = torch.tensor(point) / torch.tensor(space, dtype=u.dtype)
+        u = torch.cat([u, x.expand(len(u), *x.shape)], dim=1)
     v = pointwise(model.lifting, u)
+    longer = [math.ceil(n * (1 + share)) for n, share in zip(space, model.padding, strict=True)]
+    v = pad(v, [side for n, more in reversed(list(zip(space, longer, strict=True))) for side in (0, more - n)])
     for block in model.blocks:
-        v = gelu(fft_spectral(block.spectral, v) + pointwise(block.bypass, v), approximate="tanh")
-    return pointwise(model.projection, v)
+        v = fft_spectral(block.spectral, v) + pointwise(block.bypass, v)
+        v = v if block.spectral_bias is None else v + constant(block.spectral_bias)
+        v = gelu(v, approximate="tanh") if block.activated else v
+    return pointwise(model.projection, v[(slice(None), slice(None), *map(slice, space))])
 
 
 @pytest.mark.parametrize(
@@ -94,38 +111,26 @@ def test_the_size_that_has_the_parameters_of_the_papers_table_of_costs() -> None
         make_config(overrides={"task.name": "burgers", "backbone.size": "paper_count"})
 
 
-def test_a_spectral_bias_is_a_constant_next_to_the_bypass() -> None:
-    """Also where the lifting is folded into the first block."""
-    torch.manual_seed(0)
-    model = FNO(1, 1, width=5, modes=(3, 2), depth=2, spectral_bias=True).double()
-    with torch.no_grad():
-        for block in model.blocks:
-            block.spectral_bias.normal_()
-    plain = FNO(1, 1, width=5, modes=(3, 2), depth=2).double()
-    state = model.state_dict()
-    for i in range(2):
-        state[f"blocks.{i}.bypass.bias"] = state[f"blocks.{i}.bypass.bias"] + state.pop(f"blocks.{i}.spectral_bias")
-    plain.load_state_dict(state)
-    u = torch.randn(2, 1, 8, 9, dtype=torch.float64)
-    torch.testing.assert_close(model(u), fft_fno(plain, u), rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize(
-    ("space", "modes", "depth", "channels"),
+    ("space", "modes", "depth", "options"),
     [
-        ((17,), (5,), 2, 3),
-        ((12,), (7,), 1, 1),  # the Nyquist mode is kept
-        ((9, 14), (3, 8), 2, 2),
-        ((8, 10, 12), (3, 2, 4), 2, 1),
-        ((8, 8, 8), (4, 4, 5), 1, 2),
+        ((17,), (5,), 2, {}),
+        ((12,), (7,), 1, {}),  # the Nyquist mode is kept
+        ((9, 14), (3, 8), 2, {}),
+        ((8, 10, 12), (3, 2, 4), 2, {}),
+        ((8, 8, 8), (4, 4, 5), 1, {}),
+        ((8, 9), (3, 2), 2, {"spectral_bias": True}),  # also where the lifting is folded into the first block
+        ((8, 10), (3, 4), 2, {"padding": (0.0, 0.25)}),  # 2.5 points, rounded up
+        *(((8, 9, 10)[:dims], (2, 3, 2)[:dims], 2, OPTIONS) for dims in (1, 2, 3)),
     ],
+    ids=str,
 )
 @pytest.mark.parametrize("large", [False, True], ids=["matrices", "FFT, wide"])
 def test_fno_equals_its_fft_twin(
     space: tuple[int, ...],
     modes: tuple[int, ...],
     depth: int,
-    channels: int,
+    options: dict[str, Any],
     large: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,11 +139,12 @@ def test_fno_equals_its_fft_twin(
         monkeypatch.setattr(spectral, "GEMM_OVER_FFT", 0)
         monkeypatch.setattr(spectral, "WIDE", 1)
     torch.manual_seed(0)
-    model = FNO(channels, channels, width=5, modes=modes, depth=depth).double()
+    model = FNO(2, 2, width=5, modes=modes, depth=depth, **options).double()
     with torch.no_grad():  # weights of order one, so that every mode matters
         for block in model.blocks:
-            block.spectral.weight.normal_()
-    u = torch.randn(3, channels, *space, dtype=torch.float64)
+            for weight in (block.spectral.weight, *([block.spectral_bias] if "spectral_bias" in options else [])):
+                weight.normal_()
+    u = torch.randn(3, 2, *space, dtype=torch.float64)
     assert_same_function(model, lambda x: fft_fno(model, x), u, rtol=1e-10)
 
 
@@ -223,31 +229,6 @@ class TestEveryBackbone:
         model = self.build(name, dims).double()
         u = torch.randn(3, 2, *(8,) * dims, dtype=torch.float64)
         torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
-
-
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_options_of_the_fno(dims: int) -> None:
-    """Each option is the function that its words say."""
-    torch.manual_seed(3)
-    modes = (2, 3, 2)[:dims]
-    model = FNO(1, 2, 4, modes, 2, lifting=6, projection=5, coordinates=True, final_activation=False).double()
-    n = (8, 9, 10)[:dims]
-    u = torch.randn(2, 1, *n, dtype=torch.float64)
-    axes = [torch.arange(size, dtype=torch.float64) / size for size in n]
-    x = torch.stack([a.reshape([-1 if i == j else 1 for j in range(dims)]).expand(n) for i, a in enumerate(axes)])
-
-    def mlp(m: torch.nn.Module, v: Tensor) -> Tensor:
-        for layer, last in ((m.first, False), (m.second, True)):
-            v = torch.einsum("oi,bi...->bo...", layer.weight, v) + layer.bias.reshape(-1, *(1,) * dims)
-            v = v if last else gelu(v, approximate="tanh")
-        return v
-
-    v = mlp(model.lifting, torch.cat([u, x.expand(2, *x.shape)], dim=1))
-    for i, block in enumerate(model.blocks):
-        bypass = torch.einsum("oi,bi...->bo...", block.bypass.weight, v) + block.bypass.bias.reshape(-1, *(1,) * dims)
-        v = fft_spectral(block.spectral, v) + bypass
-        v = gelu(v, approximate="tanh") if i == 0 else v
-    torch.testing.assert_close(model(u), mlp(model.projection, v), rtol=1e-10, atol=1e-10)
 
 
 def test_autocast_leaves_transforms_in_full_precision() -> None:

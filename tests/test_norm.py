@@ -26,6 +26,7 @@ from hero.method.rollout import unroll
 from hero.method.rollout_errors import baseline_errors, with_skill
 from hero.models import FNO
 from hero.runs.records import Baseline, Metrics
+from test_strategies import naive_diagnostics
 
 SPACE = (4, 3)
 POINTS = list(itertools.product(*map(range, SPACE)))
@@ -206,18 +207,6 @@ def numpy_scaled(u: np.ndarray, norm: Norm) -> np.ndarray:
     return out
 
 
-def naive_diagnostics(v: np.ndarray, u: np.ndarray, norm: Norm) -> list[float]:
-    """D, then E_roll, E_spec, E_energy and E_growth of one trajectory (time, channel, x)."""
-    v, u = numpy_scaled(v, norm), numpy_scaled(u, norm)
-    size = lambda x: math.sqrt((x**2).sum() / PERIODIC[0])  # noqa: E731
-    e = [size(v[k] - u[k]) / (size(u[k]) + EPS) for k in range(len(u))]
-    amplitudes = lambda x: np.abs(np.fft.fft(x, axis=-1)).ravel()  # noqa: E731
-    spec = [np.abs(amplitudes(v[k]) - amplitudes(u[k])).sum() / (amplitudes(u[k]).sum() + EPS) for k in range(len(u))]
-    drift = [abs(size(v[k]) ** 2 - size(u[k]) ** 2) / (size(u[k]) ** 2 + EPS) for k in range(len(u))]
-    growth = [max(0.0, after - before) for before, after in itertools.pairwise(e)]
-    return [np.mean(e), np.mean(e), np.mean(spec), np.mean(drift), np.mean(growth)]
-
-
 class Scaled(nn.Module):
     """An operator of two channels that works in units of 1 and of 1e5 ± 1e3."""
 
@@ -247,13 +236,13 @@ def test_hero_ranks_its_candidates_in_the_norm() -> None:
     noisy = Context(domain.perturbation(centred, Generator().manual_seed(3)).states + mean)
     with torch.no_grad():
         rollouts = [unroll(lagged, context, 3), unroll(model, noisy, 3), unroll(model, context, 3)]
-    tables = np.array(
-        [[naive_diagnostics(tau[b].numpy(), truth[b, 1:].numpy(), norm) for tau in rollouts] for b in range(4)]
-    )
-    E = tables[:, :, 1:]
+    rows = [[[torch.from_numpy(numpy_scaled(u.numpy(), norm)) for u in (tau[b], truth[b, 1:])] for tau in rollouts]
+            for b in range(4)]  # fmt: skip
+    E = np.array([[naive_diagnostics(list(v), u) for v, u in row] for row in rows])
+    D = E[:, :, 0]
     spread = E.max(axis=1, keepdims=True) - E.min(axis=1, keepdims=True) + EPS
     chosen = ((E - E.min(axis=1, keepdims=True)) / spread).mean(axis=2).argmax(axis=1)
-    d_cur, d_fail = tables[:, 2, 0], tables[np.arange(4), chosen, 0]
+    d_cur, d_fail = D[:, 2], D[np.arange(4), chosen]
     relative = np.log1p(np.exp(5.0 * (d_cur - d_fail + 0.02))) / 5.0
 
     assert comparison is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.functional import gelu, pad
 
 from hero.config import Facts
 from hero.errors import HeroError
@@ -12,34 +11,10 @@ from hero.models import FNO, Transolver, build_backbone
 from hero.models.fno import added_points
 from hero.models.settings import FNOSettings, TransolverSettings
 from hero.runs.config import make_config
-from test_backbones import fft_spectral
-
-
-def fno(**settings: object) -> FNO:
-    torch.manual_seed(0)
-    return FNO(1, 1, width=5, modes=(3, 4), depth=2, **settings).double()
 
 
 def settings(periodic: tuple[bool, ...], **given: object) -> FNOSettings:
     return FNOSettings.from_values("backbone", given, Facts(dims=len(periodic), periodic=periodic))
-
-
-def test_padding_is_the_operator_on_the_longer_grid() -> None:
-    """Value and gradients equal the twin's, which pads the lifted channels, transforms with the FFT and crops."""
-    model = fno(padding=(0.0, 0.25))
-    u = torch.randn(2, 1, 8, 10, dtype=torch.float64, requires_grad=True)
-    lifted = torch.einsum("oi,bixy->boxy", model.lifting.weight, u) + model.lifting.bias[:, None, None]
-    twin = pad(lifted, (0, 3))  # 2.5 points, rounded up
-    for block in model.blocks:
-        bypass = torch.einsum("oi,bixy->boxy", block.bypass.weight, twin) + block.bypass.bias[:, None, None]
-        twin = gelu(fft_spectral(block.spectral, twin) + bypass, approximate="tanh")
-    twin = torch.einsum("oi,bixy->boxy", model.projection.weight, twin) + model.projection.bias[:, None, None]
-    twin = twin[..., :10]
-    torch.testing.assert_close(model(u), twin, rtol=1e-11, atol=1e-12)
-    inputs = [u, *model.parameters()]
-    pairs = zip(torch.autograd.grad(model(u).sum(), inputs), torch.autograd.grad(twin.sum(), inputs), strict=True)
-    for ours, theirs in pairs:
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
 def test_points_are_rounded_up_but_not_by_the_rounding_of_a_product() -> None:
