@@ -15,12 +15,12 @@ from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.domain import Geometry, geometry_of
 from hero.method.losses import LOSSES, AbsoluteLoss
-from hero.method.norm import Norm, importance_of
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Kept, Masked, Normalised, Residual
 from hero.optimizers.build import Compiler as Compiler
 from hero.ranks import RANKS
-from hero.strategies.settings import TrainSettings
+from hero.strategies.settings import TrainSettings, importance_of
 
 S = TypeVar("S", bound=BaseSettings)
 
