@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, pad
 
 from fakes import assert_same_function
+from hero.config import Facts
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.rollout import as_stepper, rollout, unroll
-from hero.models import BACKBONES, FNO, build_backbone, count_parameters, fno, spectral
+from hero.models import BACKBONES, FNO, Transolver, build_backbone, count_parameters, fno, spectral
 from hero.models.build import check_shapes
+from hero.models.fno import added_points
 from hero.models.rolling import Rolling
+from hero.models.settings import FNOSettings, TransolverSettings
 from hero.models.spectral import SpectralConv
 from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
 from hero.training.compile import compiled
 
+OPTIONS = {"lifting": 6, "projection": 5, "coordinates": True, "final_activation": False}
 TASK_OF_DIM = {1: "burgers", 2: "kolmogorov_flow", 3: "swift_hohenberg"}
 
 
@@ -46,16 +52,30 @@ def fft_spectral(conv: SpectralConv, u: Tensor) -> Tensor:
 
 
 def fft_fno(model: FNO, u: Tensor) -> Tensor:
-    """The whole operator, layer by layer, with nothing folded."""
+    """The whole operator with its options, layer by layer, with nothing folded."""
+    space, dims = u.shape[2:], u.dim() - 2
 
-    def pointwise(layer: torch.nn.Module, v: Tensor) -> Tensor:
-        bias = layer.bias.reshape(-1, *(1,) * (v.dim() - 2))
-        return torch.einsum("oi,bi...->bo...", layer.weight, v) + bias
+    def constant(values: Tensor) -> Tensor:
+        return values.reshape(-1, *(1,) * dims)
 
+    def pointwise(layer: nn.Module, v: Tensor) -> Tensor:
+        if hasattr(layer, "second"):
+            return pointwise(layer.second, gelu(pointwise(layer.first, v), approximate="tanh"))
+        return torch.einsum("oi,bi...->bo...", layer.weight, v) + constant(layer.bias)
+
+    if model.coordinates:
+        x = torch.zeros(dims, *space, dtype=u.dtype)
+        for point in itertools.product(*map(range, space)):
+            x[(slice(None), *point)] = torch.tensor(point) / torch.tensor(space, dtype=u.dtype)
+        u = torch.cat([u, x.expand(len(u), *x.shape)], dim=1)
     v = pointwise(model.lifting, u)
+    longer = [math.ceil(n * (1 + share)) for n, share in zip(space, model.padding, strict=True)]
+    v = pad(v, [side for n, more in reversed(list(zip(space, longer, strict=True))) for side in (0, more - n)])
     for block in model.blocks:
-        v = gelu(fft_spectral(block.spectral, v) + pointwise(block.bypass, v), approximate="tanh")
-    return pointwise(model.projection, v)
+        v = fft_spectral(block.spectral, v) + pointwise(block.bypass, v)
+        v = v if block.spectral_bias is None else v + constant(block.spectral_bias)
+        v = gelu(v, approximate="tanh") if block.activated else v
+    return pointwise(model.projection, v[(slice(None), slice(None), *map(slice, space))])
 
 
 @pytest.mark.parametrize(
@@ -94,38 +114,26 @@ def test_the_size_that_has_the_parameters_of_the_papers_table_of_costs() -> None
         make_config(overrides={"task.name": "burgers", "backbone.size": "paper_count"})
 
 
-def test_a_spectral_bias_is_a_constant_next_to_the_bypass() -> None:
-    """Also where the lifting is folded into the first block."""
-    torch.manual_seed(0)
-    model = FNO(1, 1, width=5, modes=(3, 2), depth=2, spectral_bias=True).double()
-    with torch.no_grad():
-        for block in model.blocks:
-            block.spectral_bias.normal_()
-    plain = FNO(1, 1, width=5, modes=(3, 2), depth=2).double()
-    state = model.state_dict()
-    for i in range(2):
-        state[f"blocks.{i}.bypass.bias"] = state[f"blocks.{i}.bypass.bias"] + state.pop(f"blocks.{i}.spectral_bias")
-    plain.load_state_dict(state)
-    u = torch.randn(2, 1, 8, 9, dtype=torch.float64)
-    torch.testing.assert_close(model(u), fft_fno(plain, u), rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize(
-    ("space", "modes", "depth", "channels"),
+    ("space", "modes", "depth", "options"),
     [
-        ((17,), (5,), 2, 3),
-        ((12,), (7,), 1, 1),  # the Nyquist mode is kept
-        ((9, 14), (3, 8), 2, 2),
-        ((8, 10, 12), (3, 2, 4), 2, 1),
-        ((8, 8, 8), (4, 4, 5), 1, 2),
+        ((17,), (5,), 2, {}),
+        ((12,), (7,), 1, {}),  # the Nyquist mode is kept
+        ((9, 14), (3, 8), 2, {}),
+        ((8, 10, 12), (3, 2, 4), 2, {}),
+        ((8, 8, 8), (4, 4, 5), 1, {}),
+        ((8, 9), (3, 2), 2, {"spectral_bias": True}),  # also where the lifting is folded into the first block
+        ((8, 10), (3, 4), 2, {"padding": (0.0, 0.25)}),  # 2.5 points, rounded up
+        *(((8, 9, 10)[:dims], (2, 3, 2)[:dims], 2, OPTIONS) for dims in (1, 2, 3)),
     ],
+    ids=str,
 )
 @pytest.mark.parametrize("large", [False, True], ids=["matrices", "FFT, wide"])
 def test_fno_equals_its_fft_twin(
     space: tuple[int, ...],
     modes: tuple[int, ...],
     depth: int,
-    channels: int,
+    options: dict[str, Any],
     large: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,11 +142,12 @@ def test_fno_equals_its_fft_twin(
         monkeypatch.setattr(spectral, "GEMM_OVER_FFT", 0)
         monkeypatch.setattr(spectral, "WIDE", 1)
     torch.manual_seed(0)
-    model = FNO(channels, channels, width=5, modes=modes, depth=depth).double()
+    model = FNO(2, 2, width=5, modes=modes, depth=depth, **options).double()
     with torch.no_grad():  # weights of order one, so that every mode matters
         for block in model.blocks:
-            block.spectral.weight.normal_()
-    u = torch.randn(3, channels, *space, dtype=torch.float64)
+            for weight in (block.spectral.weight, *([block.spectral_bias] if "spectral_bias" in options else [])):
+                weight.normal_()
+    u = torch.randn(3, 2, *space, dtype=torch.float64)
     assert_same_function(model, lambda x: fft_fno(model, x), u, rtol=1e-10)
 
 
@@ -225,31 +234,6 @@ class TestEveryBackbone:
         torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_options_of_the_fno(dims: int) -> None:
-    """Each option is the function that its words say."""
-    torch.manual_seed(3)
-    modes = (2, 3, 2)[:dims]
-    model = FNO(1, 2, 4, modes, 2, lifting=6, projection=5, coordinates=True, final_activation=False).double()
-    n = (8, 9, 10)[:dims]
-    u = torch.randn(2, 1, *n, dtype=torch.float64)
-    axes = [torch.arange(size, dtype=torch.float64) / size for size in n]
-    x = torch.stack([a.reshape([-1 if i == j else 1 for j in range(dims)]).expand(n) for i, a in enumerate(axes)])
-
-    def mlp(m: torch.nn.Module, v: Tensor) -> Tensor:
-        for layer, last in ((m.first, False), (m.second, True)):
-            v = torch.einsum("oi,bi...->bo...", layer.weight, v) + layer.bias.reshape(-1, *(1,) * dims)
-            v = v if last else gelu(v, approximate="tanh")
-        return v
-
-    v = mlp(model.lifting, torch.cat([u, x.expand(2, *x.shape)], dim=1))
-    for i, block in enumerate(model.blocks):
-        bypass = torch.einsum("oi,bi...->bo...", block.bypass.weight, v) + block.bypass.bias.reshape(-1, *(1,) * dims)
-        v = fft_spectral(block.spectral, v) + bypass
-        v = gelu(v, approximate="tanh") if i == 0 else v
-    torch.testing.assert_close(model(u), mlp(model.projection, v), rtol=1e-10, atol=1e-10)
-
-
 def test_autocast_leaves_transforms_in_full_precision() -> None:
     conv, u = SpectralConv(2, 3, (4, 4)), torch.randn(2, 2, 16, 16)
     with torch.autocast("cpu", torch.bfloat16):
@@ -295,3 +279,56 @@ def test_a_module_that_keeps_a_state_is_refused_and_a_restless_one_is_not() -> N
         assert all(torch.equal(module.state_dict()[name], x) for name, x in weights.items() if "num" not in name)
     with pytest.raises(HeroError, match="keeps a state from one call to the next"):
         check_shapes(Stateful(keeps=True), "theirs", 1, 1, (8,))
+
+
+def fno_settings(periodic: tuple[bool, ...], **given: object) -> FNOSettings:
+    return FNOSettings.from_values("backbone", given, Facts(dims=len(periodic), periodic=periodic))
+
+
+def test_points_are_rounded_up_but_not_by_the_rounding_of_a_product() -> None:
+    assert added_points((0.25, 0.25, 0.0), (8, 9, 100)) == (2, 3, 0)
+    assert added_points((0.07, 0.1), (100, 30)) == (7, 3)  # 0.07 * 100 = 7.000000000000001
+
+
+def test_the_default_follows_the_boundary_and_is_stored_as_numbers() -> None:
+    assert fno_settings((True, True)).padding == (0.0, 0.0)
+    assert fno_settings((True, False)).padding == (0.0, 0.25)
+    assert fno_settings((True, False), padding=0.5).padding == (0.0, 0.5)
+    assert fno_settings((True, False), padding=[0.5, 0]).padding == (0.5, 0.0)
+    assert fno_settings((True, False), padding="0.1, 0.2").padding == (0.1, 0.2)
+    assert fno_settings((True, True), padding=0.5).padding == (0.5, 0.5)
+    config = make_config(overrides={"task.name": "decaying_turbulence"})
+    assert config.to_dict()["backbone"]["padding"] == (0.0, 0.0)
+    mixed = build_backbone(fno_settings((True, False), modes=[2, 3]), (8, 8), 1, 1, 0)
+    assert isinstance(mixed, FNO)
+    assert mixed.padding == (0.0, 0.25)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, "much", [], True, [0.1, "x"], [0.1, 0.2, 0.3]])
+def test_other_shares_are_refused(value: object) -> None:
+    with pytest.raises(HeroError, match=r"backbone\.padding="):
+        fno_settings((False, False), padding=value)
+
+
+def test_modes_are_checked_on_the_padded_grid() -> None:
+    """12 points carry 7 modes, 15 points 8."""
+    fno_settings((False,), modes=8).check((12,))
+    for refused in (fno_settings((False,), modes=9), fno_settings((True,), modes=8)):
+        with pytest.raises(HeroError, match=r"backbone.modes=\d does not fit"):
+            refused.check((12,))
+
+
+def test_the_reach_is_counted_in_the_box_of_the_data() -> None:
+    assert fno_settings((True, False), modes=[10, 10]).reach == (10, 8)
+    assert fno_settings((True, True), modes=[10, 10]).reach == (10, 10)
+
+
+def test_transolver_on_scattered_points_knows_no_order_of_them() -> None:
+    """Coordinates come as conditioning channels; permuted points give permuted values."""
+    made = TransolverSettings.from_values(
+        "backbone", {"name": "transolver", "width": 8, "heads": 2, "slices": 4}, Facts()
+    )
+    model = build_backbone(made, (30,), 3, 1, seed=0, cloud=True).double()
+    assert isinstance(model, Transolver)
+    u, order = torch.randn(2, 3, 30, dtype=torch.float64), torch.randperm(30)
+    torch.testing.assert_close(model(u[..., order]), model(u)[..., order], rtol=1e-11, atol=1e-12)

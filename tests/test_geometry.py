@@ -149,6 +149,28 @@ def test_noise_between_walls_keeps_the_norm_and_multiplies_coefficients(name: st
     torch.testing.assert_close(still, u, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("space", [(16,), (15,), (8, 6), (4, 6, 8)])
+def test_spectral_noise_keeps_norm_and_phase_and_multiplies_the_mean_by_the_rescaling_alone(
+    space: tuple[int, ...],
+) -> None:
+    u, s = torch.randn(3, 2, 1, *space, dtype=torch.float64) + 0.5, 0.05
+    v = SpectralNoise(s)(Context(u), Generator().manual_seed(0)).states
+    axes = tuple(range(3, u.dim()))
+    assert not torch.allclose(u, v)
+    torch.testing.assert_close(v.flatten(3).norm(dim=3), u.flatten(3).norm(dim=3))
+    spectrum, noisy = torch.fft.rfftn(u, dim=axes), torch.fft.rfftn(v, dim=axes)
+    xi = torch.randn(spectrum.shape, generator=Generator().manual_seed(0), dtype=torch.float64)
+    gain = v.flatten(3).mean(dim=3) / u.flatten(3).mean(dim=3)  # one factor per state and channel
+    assert bool(((gain - 1).abs() < s).all())
+    assert bool((gain != 1).all())
+    # All coefficients but the plane k = 0 and Nyquist of the last axis, which hold conjugate pairs.
+    inner = slice(1, (space[-1] + 1) // 2)
+    factor = gain.reshape(3, 2, 1, *(1,) * len(space)) * (1 + s * xi)
+    torch.testing.assert_close(noisy[..., inner], (factor * spectrum)[..., inner])
+    zero_noise = SpectralNoise(0.0)(Context(u), Generator().manual_seed(0)).states
+    torch.testing.assert_close(zero_noise, u)
+
+
 def test_a_half_wave_counts_half() -> None:
     x, y = torch.arange(16, dtype=torch.float64) / 16, (torch.arange(12, dtype=torch.float64) + 0.5) / 12
     modes = mixed_modes((16, 12), (True, False))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conftest import tiny
 from hero.data import TASKS
-from hero.data.invariants import Survey, find_invariants, keep_words, limit_words, parse_keep, survey
+from hero.data.invariants import Survey, keep_words, parse_keep, survey
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.rollout import rollout, unroll
@@ -35,12 +35,12 @@ def waves(trajectories: int = 6, states: int = 30, seed: int = 0) -> np.ndarray:
 
 
 def surveyed(u: np.ndarray, weights: np.ndarray | None = None, dtype: type = np.float32) -> Survey:
-    return survey(u.astype(dtype), weights)
+    return survey(u.astype(dtype), "abc"[: u.shape[2]], weights)
 
 
 def words(u: np.ndarray, weights: np.ndarray | None = None, dtype: type = np.float32) -> tuple[str, ...]:
     """What an operator should keep of the channels a, b, .."""
-    return keep_words(find_invariants(surveyed(u, weights, dtype), "abc"[: u.shape[2]]))
+    return keep_words(surveyed(u, weights, dtype).invariants)
 
 
 DECAY = np.exp(-0.05 * np.arange(30))[None, :, None, None]
@@ -57,7 +57,7 @@ def test_what_travelling_waves_keep() -> None:
 @pytest.mark.parametrize("size", [1e-4, 1e-3, 1e-2])
 def test_what_holds_only_nearly_is_not_kept(size: float) -> None:
     drift = size * np.sin(np.arange(30))[None, :, None, None]
-    found = {one.kind: one for one in find_invariants(surveyed(waves() * (1 + drift) + drift), "a")}
+    found = {one.kind: one for one in surveyed(waves() * (1 + drift) + drift).invariants}
     assert not found["mean"].kept
     assert not found["norm"].kept
     assert found["mean"].violation == pytest.approx(size, rel=3)
@@ -105,7 +105,7 @@ def test_where_states_change_much_per_step_only_the_cap_is_kept() -> None:
     gone = np.exp(-0.5 * np.arange(30))[None, :, None, None]
     found = surveyed((waves() - 0.3) * gone)
     assert found.step_change > 0.07
-    assert keep_words(find_invariants(found, "a"), found.step_change) == ("norm_cap:a",)
+    assert found.kept == ("norm_cap:a",)
 
 
 KEPT = {
@@ -258,7 +258,7 @@ def test_a_limit_comes_from_the_largest_state(tmp_path: Path) -> None:
     (word,) = with_structure(burgers, data).backbone.kept
     largest = float(data.states.double().std(dim=-1, correction=0).max())
     assert float(word.partition("=")[2]) == pytest.approx(1.2 * largest, rel=1e-4)
-    assert limit_words(survey(data.states.numpy()), ("u",), ("norm:u",)) == ()
+    assert survey(data.states.numpy(), ("u",)).limits(("norm:u",)) == ()
 
 
 def test_what_is_asked_for_is_checked() -> None:

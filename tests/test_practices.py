@@ -20,7 +20,7 @@ from hero.models import FNO
 from hero.training.memory import KeptForBackward
 from hero.training.schedule import augment, noisy, unroll_length
 from hero.training.update import AveragedWeights
-from test_method import Scale
+from test_objective import Scale
 from test_strategies import absolute, assert_same, batch_of, model_of, window
 from test_train import assert_resumes
 

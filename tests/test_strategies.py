@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -56,7 +57,7 @@ def batch_of(u: Tensor, truth: Tensor, step: int, generator: Generator) -> Batch
 
 def d(v: Tensor, w: Tensor) -> Tensor:
     """d_X of one state, written out."""
-    return ((v - w) ** 2).mean().sqrt() / ((w**2).mean().sqrt() + EPS)
+    return ((v - w) ** 2).sum(0).mean().sqrt() / ((w**2).sum(0).mean().sqrt() + EPS)
 
 
 def unroll(model: nn.Module, u: Tensor, steps: int) -> list[Tensor]:
@@ -73,13 +74,20 @@ def absolute(tau: list[Tensor], truth: Tensor, loss: str) -> Tensor:
 
 
 def naive_diagnostics(tau: list[Tensor], truth: Tensor) -> list[float]:
-    e = [d(v, w).item() for v, w in zip(tau, truth, strict=True)]
+    """E_roll, E_spec, E_energy and E_growth of one trajectory; ‖·‖ sums over channels."""
+    e, steps, space = (
+        [d(v, w).item() for v, w in zip(tau, truth, strict=True)],
+        len(tau),
+        tuple(range(1, truth.dim() - 1)),
+    )
     spec, drift = 0.0, 0.0
     for v, w in zip(tau, truth, strict=True):
-        a, b = torch.fft.fftn(v[0]).abs(), torch.fft.fftn(w[0]).abs()
-        spec += ((a - b).abs().sum() / (b.sum() + EPS)).item() / K
-        drift += abs((v**2).mean() - (w**2).mean()).item() / ((w**2).mean().item() + EPS) / K
-    return [sum(e) / K, spec, drift, sum(max(0.0, e[k + 1] - e[k]) for k in range(K - 1)) / (K - 1)]
+        a, b = (torch.fft.fftn(u, dim=space).abs() for u in (v, w))
+        spec += ((a - b).abs().sum() / (b.sum() + EPS)).item() / steps
+        energy, true = ((u**2).sum(dim=0).mean().item() for u in (v, w))
+        drift += abs(energy - true) / (true + EPS) / steps
+    growth = sum(max(0.0, after - before) for before, after in itertools.pairwise(e)) / (steps - 1)
+    return [sum(e) / steps, spec, drift, growth]
 
 
 def naive_hero(model: nn.Module, lagged: nn.Module, u: Tensor, truth: Tensor, step: int, loss: str) -> Tensor:

@@ -39,23 +39,9 @@ def small(dims: int | None, periodic: bool = True, **changes: Any) -> Transolver
     return model
 
 
-def linear(layer: Any, v: Tensor) -> Tensor:
-    out = torch.einsum("oi,b...i->b...o", layer.weight, v)
-    return out if layer.bias is None else out + layer.bias
-
-
-def softmax(a: Tensor) -> Tensor:
-    return a.exp() / a.exp().sum(-1, keepdim=True)
-
-
-def normalise(layer: Any, v: Tensor) -> Tensor:
-    centred = v - v.mean(-1, keepdim=True)
-    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
-
-
 def mlp(layers: Any, v: Tensor) -> Tensor:
-    hidden = linear(layers[0], v)
-    return linear(layers[2], hidden / 2 * (1 + torch.erf(hidden / math.sqrt(2))))
+    hidden = layers[0](v)
+    return layers[2](hidden / 2 * (1 + torch.erf(hidden / math.sqrt(2))))
 
 
 def convolution(layer: Any, v: Tensor, periodic: bool) -> Tensor:
@@ -83,19 +69,19 @@ def attention(layer: PhysicsAttention, v: Tensor, dims: int | None, periodic: bo
         x = convolution(layer.in_project_x, v, periodic).flatten(1, -2)
         f = convolution(layer.in_project_fx, v, periodic).flatten(1, -2)
     else:
-        x, f = linear(layer.in_project_x, v).flatten(1, -2), linear(layer.in_project_fx, v).flatten(1, -2)
+        x, f = layer.in_project_x(v).flatten(1, -2), layer.in_project_fx(v).flatten(1, -2)
     count, d = layer.temperature.numel(), layer.to_q.in_features
     out = []
     for h in range(count):
         tau = layer.temperature[0, h, 0, 0]
         if structured:
             tau = torch.where((tau >= 0.1) & (tau <= 5), tau, tau.detach().clamp(0.1, 5))
-        w = softmax(linear(layer.in_project_slice, x[..., h * d : (h + 1) * d]) / tau)  # (batch, points, slices)
+        w = torch.softmax(layer.in_project_slice(x[..., h * d : (h + 1) * d]) / tau, -1)  # (batch, points, slices)
         z = torch.einsum("bps,bpd->bsd", w, f[..., h * d : (h + 1) * d]) / (w.sum(1)[..., None] + 1e-5)
-        q, k, values = (linear(to, z) for to in (layer.to_q, layer.to_k, layer.to_v))
-        z = softmax(torch.einsum("bsd,btd->bst", q, k) / math.sqrt(d)) @ values
+        q, k, values = (to(z) for to in (layer.to_q, layer.to_k, layer.to_v))
+        z = torch.softmax(torch.einsum("bsd,btd->bst", q, k) / math.sqrt(d), -1) @ values
         out.append(torch.einsum("bps,bsd->bpd", w, z))
-    return linear(layer.to_out, torch.cat(out, -1)).reshape(v.shape)
+    return layer.to_out(torch.cat(out, -1)).reshape(v.shape)
 
 
 def twin(model: Transolver, u: Tensor) -> Tensor:
@@ -110,9 +96,9 @@ def twin(model: Transolver, u: Tensor) -> Tensor:
         v = torch.cat([x.expand(u.shape[0], *x.shape), v], -1)
     v = mlp(model.preprocess, v) + model.placeholder
     for block in model.blocks:
-        v = v + attention(block.attention, normalise(block.ln_1, v), model.dims, model.periodic)
-        v = v + mlp(block.mlp, normalise(block.ln_2, v))
-    return linear(model.head, normalise(model.ln_3, v)).movedim(-1, 1)
+        v = v + attention(block.attention, block.ln_1(v), model.dims, model.periodic)
+        v = v + mlp(block.mlp, block.ln_2(v))
+    return model.head(model.ln_3(v)).movedim(-1, 1)
 
 
 @pytest.mark.parametrize(("dims", "space", "periodic"), CASES)

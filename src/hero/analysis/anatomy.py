@@ -28,7 +28,7 @@ from hero.evaluation.measure import Subject, Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
-from hero.method.losses import get_loss
+from hero.method.losses import LOSSES
 from hero.method.measures import MEASURES
 from hero.models.once import frozen_weights
 from hero.records import Record
@@ -257,7 +257,7 @@ def dissect(
         return replace(opened, step=lambda context: made(context.each(Tensor.float)).double())
 
     own = trained.measure(opened.data, steps=steps).score[:, -1].mean()
-    is_relative = getattr(get_loss(train.loss), "is_relative", False)  # functions of users do not say
+    is_relative = getattr(LOSSES[train.loss], "is_relative", False)  # functions of users do not say
     one_step = one_step_shares(subject(), steps, bands, is_relative)
     by_data = driven_errors(subject(), steps, bands, bands.masks).mean(1).tolist()
     by_solver, alone = [], None

@@ -232,6 +232,17 @@ def numbers(value: Any, kind: type, low: float, high: float = math.inf) -> tuple
     return tuple(map(kind, found))
 
 
+def factors(words: Iterable[str]) -> dict[str, float]:
+    """Numbers of at least 0 by name or pattern, from words such as head.*:10; ValueError for others."""
+    try:
+        found = {name: float(number) for name, _, number in (str(word).rpartition(":") for word in words)}
+    except ValueError:
+        found = {"": 0.0}
+    if not all(name and 0 <= number < math.inf for name, number in found.items()):
+        raise ValueError("is not PATTERN:FACTOR for each; write it as in head.*:10,encoder.*:0.1.")
+    return found
+
+
 def _plain_type(field: FieldInfo | None, value: Any) -> Any:
     """`value` where its type loses nothing: 1e4 as an integer, true as the word that a choice has."""
     kind = field.annotation if field else None

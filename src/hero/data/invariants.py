@@ -1,7 +1,6 @@
 """Invariants of a flow, found in its trajectories: what the data keep, how well, and whether an operator should.
 
-    found = find_invariants(survey(data.each()), ("density", "u"))
-    keep_words(found)          # ("mean:density", "norm_cap:u"), as in `backbone.keep`
+    survey(data.each(), ("density", "u")).kept     # ("mean:density", "norm_cap:u"), as in `backbone.keep`
 
 A quantity is kept if its largest change along any trajectory is no more than the precision of the data explains: one
 rounding r = max(ε max|u|, q) for each state, with ε of float32 and q the step of quantised data. `models/wrappers.py`
@@ -14,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -49,8 +49,9 @@ SAMPLED = 2**16
 @dataclass(frozen=True, eq=False)
 class Survey:
     """Numbers of trajectories, (trajectory, state, channel), over valid points with their quadrature; and of each
-    channel, (channel,)."""
+    channel, (channel,). What follows from them: invariants, and how the operator predicts best."""
 
+    names: tuple[str, ...]
     mean: np.ndarray
     norm: np.ndarray
     """Root mean square of u - mean."""
@@ -85,9 +86,73 @@ class Survey:
         ratios = self.change / np.maximum(self.norm[:, 1:], TINY * self.scale)
         return float(np.mean([ratio.mean() for ratio in ratios])) if ratios.size else math.inf
 
+    @property
+    def predicts_change(self) -> bool:
+        """Whether states change so little per step that the change is the easier target."""
+        return self.step_change < SMALL_CHANGE
 
-def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
-    """Read trajectories (states, channel, *space) once.
+    @cached_property
+    def invariants(self) -> list[Invariant]:
+        """Every invariant that was looked for: kept, nearly kept, or not."""
+        moving = [c for c in range(len(self.names)) if self.scale[c] > 0]
+        found = [one for c in moving for one in (self.mean_kept("mean", c), *self.norm_kept(c), *self.bounds(c))]
+        free = [self.names.index(one.channels[0]) for one in found if one.kind == "mean" and not one.kept]
+        if len(free) > 1 and (total := self.mean_kept("total", *free)).violation < NEARLY:
+            found.append(total)
+        return found
+
+    def mean_kept(self, kind: Kind, *columns: int) -> Invariant:
+        """The mean of a channel, or the sum of several."""
+        size = float(self.scale[list(columns)].max())
+        total = self.mean[..., columns].sum(axis=-1)
+        change = float(np.abs(total - total[:, :1]).max())
+        tolerance = self.roundings * float(self.rounding[list(columns)].sum())
+        names = tuple(self.names[c] for c in columns)
+        return Invariant(kind, names, change / size, tolerance / size, change <= tolerance)
+
+    def norm_kept(self, c: int) -> list[Invariant]:
+        """The norm about the mean: kept, or never growing."""
+        first, names = self.norm[:, :1, c], (self.names[c],)
+        if first.min() <= 0:
+            return []
+        tolerance = self.roundings * float(self.rounding[c]) / float(first.min())
+        n = self.norm[..., c] / first
+        change = float(np.abs(n - 1).max())
+        kept = Invariant("norm", names, change, tolerance, change <= tolerance)
+        if kept.kept or self.change[..., c].size < FEWEST:
+            return [kept]
+        growth = float(np.max(n[:, 1:] - n[:, :-1], initial=0))
+        cap = Invariant("norm_cap", names, growth, tolerance, growth <= tolerance)
+        return [kept, cap] if growth < NEARLY else [kept]
+
+    def bounds(self, c: int) -> list[Invariant]:
+        """Zero where all values have one sign and come near it, and bounds that many values lie on."""
+        low, high = float(self.low[c]), float(self.high[c])
+        near = 0.05 * max(abs(low), abs(high))
+        edges: tuple[tuple[Kind, float, float, bool], ...] = (
+            ("low", low, self.at_low[c], 0 <= low <= near),
+            ("high", high, self.at_high[c], -near <= high <= 0),
+        )
+        return [
+            Invariant(kind, (self.names[c],), 0.0, 0.0, kept=True, value=edge if share >= SATURATED else 0.0)
+            for kind, edge, share, near_zero in edges
+            if near_zero or share >= SATURATED
+        ]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The words of what an operator should keep."""
+        return keep_words(self.invariants, self.predicts_change)
+
+    def limits(self, kept: Sequence[str]) -> tuple[str, ...]:
+        """A limit on the norm about the mean for every channel of which no norm is kept: the largest, and a bit."""
+        normed = {word.partition(":")[2] for word in kept if word.startswith("norm")}
+        sizes = zip(self.names, self.scale, strict=True)
+        return tuple(f"limit:{name}={ROOM * size:.6g}" for name, size in sizes if size > 0 and name not in normed)
+
+
+def survey(parts: Iterable[np.ndarray], names: Sequence[str], weights: np.ndarray | None = None) -> Survey:
+    """Read trajectories (states, channel, *space) once; `names` are those of the channels.
 
     `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
     """
@@ -111,6 +176,7 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
     near = ROUNDING * np.maximum(np.abs(low), np.abs(high))
     mean, norm, change = (np.stack(column) for column in zip(*series, strict=True))
     return Survey(
+        tuple(names),
         mean,
         norm,
         change,
@@ -183,80 +249,18 @@ class Invariant:
         return f"{nearly}: it changes by {self.violation:.2g}, and the data are precise to {self.tolerance:.1g}"
 
 
-def find_invariants(found: Survey, names: Sequence[str]) -> list[Invariant]:
-    """Every invariant that was looked for: kept, nearly kept, or not."""
-    invariants: list[Invariant] = []
-    for c, name in enumerate(names):
-        if not found.scale[c] > 0:
-            continue
-        invariants += [mean_kept(found, (c,), (name,)), *norm_kept(found, c, name), *bounds(found, c, name)]
-    free = [one.channels[0] for one in invariants if one.kind == "mean" and not one.kept]
-    if len(free) > 1:
-        total = mean_kept(found, tuple(names.index(name) for name in free), tuple(free), "total")
-        invariants += [total] if total.violation < NEARLY else []
-    return invariants
-
-
-def mean_kept(
-    found: Survey, columns: tuple[int, ...], names: tuple[str, ...], kind: Literal["mean", "total"] = "mean"
-) -> Invariant:
-    """The mean of a channel, or the sum of several."""
-    size = float(found.scale[list(columns)].max())
-    total = found.mean[..., columns].sum(axis=-1)
-    change = float(np.abs(total - total[:, :1]).max())
-    tolerance = found.roundings * float(found.rounding[list(columns)].sum())
-    return Invariant(kind, names, change / size, tolerance / size, change <= tolerance)
-
-
-def norm_kept(found: Survey, c: int, name: str) -> list[Invariant]:
-    """The norm about the mean: kept, or never growing."""
-    first = found.norm[:, :1, c]
-    if first.min() <= 0:
-        return []
-    tolerance = found.roundings * float(found.rounding[c]) / float(first.min())
-    n = found.norm[..., c] / first
-    change = float(np.abs(n - 1).max())
-    kept = Invariant("norm", (name,), change, tolerance, change <= tolerance)
-    if kept.kept or found.change[..., c].size < FEWEST:
-        return [kept]
-    growth = float(np.max(n[:, 1:] - n[:, :-1], initial=0))
-    cap = Invariant("norm_cap", (name,), growth, tolerance, growth <= tolerance)
-    return [kept, cap] if cap.violation < NEARLY else [kept]
-
-
-def bounds(found: Survey, c: int, name: str) -> list[Invariant]:
-    """Zero where all values have one sign and come near it, and bounds that many values lie on."""
-    low, high = float(found.low[c]), float(found.high[c])
-    invariants, edges = [], (("low", low, found.at_low[c], low >= 0), ("high", high, found.at_high[c], high <= 0))
-    for kind, edge, share, inside in edges:
-        near_zero = inside and abs(edge) <= 0.05 * max(abs(low), abs(high))
-        if near_zero or share >= SATURATED:
-            value = 0.0 if near_zero and share < SATURATED else edge
-            invariants.append(Invariant(kind, (name,), 0.0, 0.0, kept=True, value=value))  # type: ignore[arg-type]
-    return invariants
-
-
-def keep_words(invariants: Sequence[Invariant], step_change: float = 0.0) -> tuple[str, ...]:
+def keep_words(invariants: Sequence[Invariant], steady: bool = True) -> tuple[str, ...]:
     """What an operator should keep, as `backbone.keep` has it.
 
-    A norm is not combined with bounds: rescaling could leave them. Means and norms are kept where states change little
-    per step: a projection leaves the network free to add any constant, and where its output is a whole new state, not
-    a small change, it learns one that fits the training data alone (docs/method/tuning.md has the figures).
+    A norm is not combined with bounds: rescaling could leave them. Means and norms are kept where states are `steady`,
+    that is change little per step: a projection leaves the network free to add any constant, and where its output is a
+    whole new state, not a small change, it learns one that fits the training data alone (docs/method/tuning.md has the
+    figures).
     """
-    free = () if step_change < SMALL_CHANGE else ("mean", "total", "norm")
+    free = () if steady else ("mean", "total", "norm")
     kept = [one for one in invariants if one.kept and one.kind in KEEPABLE and one.kind not in free]
     normed = {one.channels[0] for one in kept if one.kind == "norm"}
     return tuple(one.word for one in kept if one.kind not in ("low", "high") or one.channels[0] not in normed)
-
-
-def limit_words(found: Survey, names: Sequence[str], kept: Sequence[str]) -> tuple[str, ...]:
-    """A limit on the norm about the mean for every channel of which no norm is kept: the data's largest, and a bit."""
-    normed = {word.partition(":")[2] for word in kept if word.startswith("norm")}
-    return tuple(
-        f"limit:{name}={ROOM * size:.6g}"
-        for name, size in zip(names, found.scale, strict=True)
-        if size > 0 and name not in normed
-    )
 
 
 @dataclass(frozen=True)

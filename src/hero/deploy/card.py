@@ -24,10 +24,11 @@ from hero.errors import HeroError
 from hero.method.domain import geometry_of
 from hero.method.domain.transform import axis_weights
 from hero.method.metrics import metric_named, scoring_of
-from hero.method.norm import Norm, importance_of
+from hero.method.norm import Norm
 from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
+from hero.strategies.settings import importance_of
 
 UNLICENSED = "unknown"
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from hero.config.given import found, is_given
+from hero.config.given import found
 from hero.config.registry import Placed, Registry
 from hero.data.trajectories import masked_trajectories
 from hero.errors import HeroError, shown
@@ -204,17 +204,12 @@ def balanced_distance(
     return (c * weighted).clamp(min=TINY).sqrt().mean(), s, w
 
 
-LOSSES: Registry[type[AbsoluteLoss]] = Registry(
-    "loss", {"relative": Relative, "mse": MeanSquare, "h1": Sobolev, "balanced": Balanced}
-)
-
-
 @dataclass(frozen=True)
 class GivenLoss:
     """A function (prediction, truth) -> number that was handed over in Python; looked up when it is computed."""
 
     name: str
-    Settings = Placed("hero.config.settings:Settings")
+    Settings: ClassVar[Any] = Placed("hero.config.settings:Settings")
 
     def of(self, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> GivenLoss:
         return self
@@ -227,6 +222,8 @@ class GivenLoss:
         return loss
 
 
-def get_loss(name: str) -> Any:
-    """A registered loss, or one that was handed over in Python."""
-    return GivenLoss(name) if is_given(name) else LOSSES[name]
+LOSSES: Registry[Any] = Registry(
+    "loss",
+    {"relative": Relative, "mse": MeanSquare, "h1": Sobolev, "balanced": Balanced},
+    other="hero.method.losses:GivenLoss",
+)

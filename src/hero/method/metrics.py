@@ -103,30 +103,29 @@ def standard_metrics(scoring: Scoring) -> dict[str, Metric]:
     h, own = scoring.steps, MEASURES[scoring.measure]
     plain, steps = h == HORIZON, sorted({*REPORTED_STEPS, h})
     found = {name: numbered_metric(name) for name in (scoring.gm, *map(scoring.at, steps))}
+
+    def stable(title: str, definition: str, horizon: int = h, floor: int = 0) -> Metric:
+        value = partial(measures.stable_step, horizon=horizon, floor=floor)
+        return Metric(title, "higher", definition, value, steps=horizon)
+
     if own is nrmse:
         found |= {
-            "stable_step": Metric(
+            "stable_step": stable(
                 "Stable step" if plain else f"Stable step ({h})",
-                "higher",
                 f"Last step, of the first {h}, up to which the relative error stays at or below {TAU} without "
                 "interruption, averaged over trajectories. As in the paper the least value is 1, also where the first "
                 "step exceeds the threshold.",
-                partial(measures.stable_step, horizon=h, floor=1),
-                steps=h,
+                floor=1,
             ),
-            "stable_step_from_0": Metric(
+            "stable_step_from_0": stable(
                 "Stable step (from 0)" if plain else f"Stable step ({h}, from 0)",
-                "higher",
                 "The stable step, 0 for a trajectory whose first step already exceeds the threshold.",
-                partial(measures.stable_step, horizon=h),
-                steps=h,
             ),
-            "stability_horizon_200": Metric(
+            "stability_horizon_200": stable(
                 "Stability horizon (200)",
-                "higher",
                 f"The stable step, at least 1, counted over the first 200 steps instead of {h}.",
-                partial(measures.stable_step, horizon=200, floor=1),
-                steps=200,
+                horizon=200,
+                floor=1,
             ),
             "correlation_time": Metric(
                 "Correlation time",

@@ -13,7 +13,7 @@ training data, a the weights of the user. The paper's norm is the special case m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from hero.data.trajectories import Trajectories
-from hero.errors import HeroError
 
 CONSTANT = 1e-6
 """A standard deviation below this share of the mean is rounding: the channel is constant."""
@@ -150,23 +149,3 @@ class Norm:
 def spread(mean: Tensor, std: Tensor) -> Tensor:
     """σ of channels; a constant channel is measured by its size instead, and one that is zero by 1."""
     return torch.where(std > CONSTANT * mean.abs(), std, torch.where(mean == 0, 1.0, mean.abs()))
-
-
-def importance_of(words: Sequence[str], names: Sequence[str]) -> tuple[float, ...]:
-    """The weight of each channel from words such as pressure:0.1; 1 for channels that are not named."""
-    found = dict.fromkeys(names, 1.0)
-    for word in words:
-        name, colon, text = str(word).rpartition(":")
-        try:
-            weight = float(text) if colon else -1.0
-        except ValueError:
-            weight = -1.0
-        if name not in found or not (0 <= weight < math.inf):
-            raise HeroError(
-                f"train.channel_weights={word} is not CHANNEL:WEIGHT with a weight of 0 or more; the channels are "
-                f"{', '.join(names)}."
-            )
-        found[name] = weight
-    if not any(found.values()):
-        raise HeroError("train.channel_weights leaves every channel out; give one of them a weight above 0.")
-    return tuple(found.values()) if any(weight != 1 for weight in found.values()) else ()

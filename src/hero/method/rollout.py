@@ -55,16 +55,18 @@ def _rollout(step: Stepper, context: Context, steps: int) -> Tensor:
             "step; `hero.predict(model, states, steps)` takes bare states."
         )
     context.check_forcing(steps)
-    if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        with frozen_weights():
-            return _rollout_in_place(step, context, steps)
-    parts, count = [], 0
-    while count < steps:
-        made = steps_in(step(context), context)
-        parts.append(made)
-        count += made.shape[1]
-        context = context.advance(made)
-    return torch.cat(parts, dim=1)[:, :steps]
+    in_place = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    tau, parts, count = reserved(context.states, steps) if in_place else None, [], 0
+    with frozen_weights() if in_place else nullcontext():
+        while count < steps:
+            made = steps_in(step(context), context)
+            if tau is None:
+                parts.append(made)
+            else:
+                tau[:, count : count + made.shape[1]].copy_(made[:, : steps - count])
+            count += made.shape[1]
+            context = context.advance(made)
+    return torch.cat(parts, dim=1)[:, :steps] if tau is None else tau
 
 
 def steps_in(output: Tensor, context: Context) -> Tensor:
@@ -80,25 +82,19 @@ def steps_in(output: Tensor, context: Context) -> Tensor:
     return output[:, None] if output.shape[1] == state[0] else output.unflatten(1, (-1, state[0]))
 
 
-def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
-    """Without gradient, states go at once where they stay: small ones kept between large ones would waste memory."""
-    states = context.states
+def reserved(states: Tensor, steps: int) -> Tensor:
+    """Room for a rollout from `states`; without gradient each state goes there at once.
+
+    Small ones kept between large ones would waste memory.
+    """
     shape = states.shape[0], steps, *states.shape[2:]
     try:
-        tau = torch.empty(shape, dtype=states.dtype, device=states.device)
+        return torch.empty(shape, dtype=states.dtype, device=states.device)
     except RuntimeError as error:
         size = f"{math.prod(shape) * states.element_size() / 1e9:.3g} GB"
         raise HeroError(
             f"a rollout of {steps} steps takes {size} of memory; `hero predict --out` streams it."
         ) from error
-    count = 0
-    while count < steps:
-        made = steps_in(step(context), context)
-        made = made if made.shape[1] <= steps - count else made[:, : steps - count]
-        tau.narrow(1, count, made.shape[1]).copy_(made)
-        count += made.shape[1]
-        context = context.advance(made)
-    return tau
 
 
 def unroll(model: nn.Module, state: Context | Tensor, steps: int, recompute: bool = False) -> Tensor:

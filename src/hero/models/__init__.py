@@ -6,5 +6,6 @@ from hero.lazy import lazily
 
 if TYPE_CHECKING:
     from hero.models.build import *
+    from hero.models.settings import *
 
 __getattr__, __dir__ = lazily(__name__, "hero.models.build")

@@ -12,28 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from hero.config.given import found, is_given
 from hero.config.registry import Registry, check_part_name, import_subclass
 from hero.errors import HeroError, reason_of
-from hero.models.fno import FNO
+from hero.models.fno import FNO as FNO
 from hero.models.settings import BackboneSettings, FNOSettings, TransolverSettings, UNetSettings, UserModuleSettings
-from hero.models.transolver import Transolver
-from hero.models.unet import UNet
-from hero.models.wrappers import MixedPrecision, Normalised
+from hero.models.transolver import Transolver as Transolver
+from hero.models.unet import UNet as UNet
+from hero.models.wrappers import MixedPrecision
 from hero.parts import BACKBONES as BY_NAME
-
-__all__ = [
-    "BACKBONES",
-    "FNO",
-    "Backbone",
-    "BackboneSettings",
-    "Normalised",
-    "Transolver",
-    "UNet",
-    "build_backbone",
-    "count_parameters",
-]
 
 
 @dataclass(frozen=True)
@@ -167,18 +156,17 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
 def remembers(model: nn.Module, x: torch.Tensor) -> bool:
     """Whether a module in evaluation mode, with equal random numbers, treats the same input in two ways.
 
-    Inputs of its submodules are compared as well: a head that starts at zero would hide the difference.
+    Inputs and outputs of its submodules are compared as well: a head that starts at zero would hide the difference.
     """
     sizes: list[list[float]] = []
 
-    def note(module: nn.Module, inputs: tuple[Any, ...], output: Any = None) -> None:
+    def note(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         numbers = (part for part in (*inputs, output) if isinstance(part, torch.Tensor))
         sizes[-1].extend(float(part.abs().sum(dtype=torch.float64)) for part in numbers if part.dtype != torch.bool)
 
     was_training = model.training
     model.eval()
-    hooks = [part.register_forward_pre_hook(note) for part in model.modules()]
-    hooks.append(model.register_forward_hook(note))
+    hook = register_module_forward_hook(note)  # of every module
     try:
         for _ in range(2):
             sizes.append([])
@@ -187,7 +175,6 @@ def remembers(model: nn.Module, x: torch.Tensor) -> bool:
                 model(x)
     finally:
         model.train(was_training)
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
     first, second = sizes
     return len(first) != len(second) or not np.allclose(first, second, rtol=1e-5, equal_nan=True)

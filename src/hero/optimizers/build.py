@@ -20,16 +20,7 @@ from hero.config.given import found, is_given, is_known
 from hero.config.registry import check_part_name, import_subclass
 from hero.errors import HeroError, unknown_name
 from hero.models.lora import matching
-from hero.optimizers.soap import SOAP
-
-__all__ = [
-    "OPTIMIZERS",
-    "SOAP",
-    "OptimizerPart",
-    "OptimizerSettings",
-    "get_optimizer",
-    "scale_groups",
-]
+from hero.optimizers.soap import SOAP as SOAP
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Makes a faster form of a function that does the same."""

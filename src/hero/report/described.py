@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from hero.data.invariants import Survey
 from hero.report.tables import Column, Number, Row, Table, Text
-from hero.runs.structure import Structure
 from hero.study.cost.count import Description, Measurement, readable
 
 NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
-def structure_table(found: Structure) -> Table:
+def structure_table(found: Survey) -> Table:
     """What the training data keep, how well, and what an operator with `backbone.keep=auto` makes of it."""
     columns = [
         Column("Quantity", words=True),

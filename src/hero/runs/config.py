@@ -32,7 +32,7 @@ from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
 from hero.files import UNSEALED, is_whole, reading, sealed
-from hero.method.losses import get_loss
+from hero.method.losses import LOSSES
 from hero.method.measures import HORIZON
 from hero.method.metrics import Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone
@@ -280,7 +280,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     files = source.files
     facts = facts_of(source, strategy, given_train.get("steps", TrainSettings.model_fields["steps"].default))
     train = TrainSettings.from_values("train", given_train, facts)
-    losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
+    losses, optimizer = LOSSES[train.loss].Settings, get_optimizer(train.optimizer).Settings
     parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
     own = {section: dict[str, Any]() for section in parts}
     for section, given in sections.items():

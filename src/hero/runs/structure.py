@@ -6,7 +6,7 @@ what was found, so that the operator is built alike everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from hero.console import say
 from hero.data import generate, split_path
 from hero.data.files.checks import spread
-from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
+from hero.data.invariants import Survey, survey
 from hero.data.trajectories import Trajectories
 from hero.models import BACKBONES
 from hero.models.settings import asked_for
@@ -29,30 +29,15 @@ FEW = 4
 """Trajectories that are solved to look at a benchmark whose data are not there yet."""
 
 
-@dataclass(frozen=True)
-class Structure:
-    """Findings in the training trajectories of a run."""
-
-    survey: Survey
-    invariants: tuple[Invariant, ...]
-    step_change: float
-    """Mean change per step relative to the state about its mean."""
-    predicts_change: bool
-    """Whether states change so little per step that the change is the easier target."""
-    kept: tuple[str, ...]
-    """The words of what an operator should keep."""
-
-
-def find_structure(config: RunConfig, data: Trajectories) -> Structure:
+def find_structure(config: RunConfig, data: Trajectories) -> Survey:
     """Survey the training split, as much of it as `SURVEYED` allows."""
-    norm, names = norm_of(config.source, config.train), config.source.channel_names
+    norm = norm_of(config.source, config.train)
     norm.mask = data.mask
     weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
     count = min(len(data), max(8, SURVEYED // max(1, 4 * int(np.prod(data.shape[1:])))))
     trajectories = (data[row : row + 1].states[0].cpu().numpy() for row in spread(len(data), count))
-    found = survey(trajectories, None if weights is None else weights.expand(data.shape[2:]).numpy())
-    invariants, change = tuple(find_invariants(found, names)), found.step_change
-    return Structure(found, invariants, change, change < SMALL_CHANGE, keep_words(invariants, change))
+    points = None if weights is None else weights.expand(data.shape[2:]).numpy()
+    return survey(trajectories, config.source.channel_names, points)
 
 
 def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
@@ -72,7 +57,7 @@ def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
     found = find_structure(config, data)
     kept = asked_for(backbone.keep) + (found.kept if "auto" in backbone.keep else ())
     if "limit" in backbone.keep:
-        kept += limit_words(found.survey, config.source.channel_names, kept)
+        kept += found.limits(kept)
     auto = backbone.residual == "auto" and backbone.name in BACKBONES  # a module of the user's may add its input itself
     change = found.predicts_change if auto else backbone.predicts_change
     if "auto" in backbone.keep:

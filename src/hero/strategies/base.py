@@ -14,13 +14,13 @@ from hero.data import Source
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.domain import Geometry, geometry_of
-from hero.method.losses import AbsoluteLoss, get_loss
-from hero.method.norm import Norm, importance_of
+from hero.method.losses import LOSSES, AbsoluteLoss
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Kept, Masked, Normalised, Residual
 from hero.optimizers.build import Compiler as Compiler
 from hero.ranks import RANKS
-from hero.strategies.settings import TrainSettings
+from hero.strategies.settings import TrainSettings, importance_of
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -89,7 +89,7 @@ class Strategy(Generic[S]):
         self.compile: Compiler = compile_with or (lambda function: function)
         self.norm = norm_of(setup.source, setup.train)
         self.geometry: Geometry = replace(geometry_of(setup.source, setup.reach), norm=self.norm)  # type: ignore[type-var]
-        self.absolute: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
+        self.absolute: AbsoluteLoss = LOSSES[setup.train.loss].of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
         self._rolled_loss = self.differentiated(rolled_loss)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from pydantic import AfterValidator
 
 from hero.config import Derived, Facts, Settings, from_strategy, per_source, setting, share
 from hero.config.given import is_given
-from hero.config.settings import Words, known, words
+from hero.config.settings import Words, factors, known, words
 from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers.build import OPTIMIZERS, get_optimizer
@@ -60,21 +59,26 @@ def known_loss(name: str) -> str:
     return name if is_given(name) else known(LOSSES)(name)
 
 
-def scales(words: Sequence[str]) -> dict[str, float]:
-    """Factors by pattern, from words such as head.*:10; ValueError for others."""
-    try:
-        found = {pattern: float(factor) for pattern, _, factor in (word.rpartition(":") for word in words)}
-    except ValueError:
-        found = {"": 0.0}
-    if not all(pattern and 0 <= factor < math.inf for pattern, factor in found.items()):
-        raise ValueError("is not PATTERN:FACTOR for each; write it as in head.*:10,encoder.*:0.1.")
-    return found
-
-
 def checked_scales(words: tuple[str, ...]) -> tuple[str, ...]:
     """A validator for factors by pattern."""
-    scales(words)
+    factors(words)
     return words
+
+
+def importance_of(words: Sequence[str], names: Sequence[str]) -> tuple[float, ...]:
+    """The weight of each channel from words such as pressure:0.1; 1 for channels that are not named."""
+    try:
+        found = dict.fromkeys(names, 1.0) | factors(words)
+    except ValueError:
+        found = {}
+    if len(found) != len(names):
+        raise HeroError(
+            f"train.channel_weights={','.join(map(str, words))} is not CHANNEL:WEIGHT with a weight of 0 or more; the "
+            f"channels are {', '.join(names)}."
+        )
+    if not any(found.values()):
+        raise HeroError("train.channel_weights leaves every channel out; give one of them a weight above 0.")
+    return tuple(found.values()) if any(weight != 1 for weight in found.values()) else ()
 
 
 OF_MACHINE: dict[str, Any] = {"stated": False, "inherited": True, "rounding": True}

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hero.config.settings import factors
 from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.method.cache import mixes_samples
@@ -23,7 +24,6 @@ from hero.runs.start import freeze, own_module
 from hero.seeding import seed_of
 from hero.strategies import Compiler, Strategy, TrainSettings
 from hero.strategies.base import trained_parameters
-from hero.strategies.settings import scales
 from hero.training.schedule import learning_rate
 
 
@@ -92,7 +92,7 @@ class Trainee:
         strategy, average = config.make_strategy(compile_with), AveragedWeights(model, train.ema)
         make = get_optimizer(train.optimizer).make
         optimizer = make(config.optimizer, model, train.lr, train.weight_decay, compile_with)
-        scale_groups(optimizer, own_module(model), scales(train.lr_scale))
+        scale_groups(optimizer, own_module(model), factors(train.lr_scale))
         return cls(model, optimizer, strategy, average, train)
 
 

@@ -11,6 +11,7 @@ with `LocalSmoothing` and `NeighbourhoodJitter` as the other perturbations.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -67,7 +68,12 @@ class PointCloud:
             raise HeroError(f"point {i} of the cloud coincides with point {int(self.neighbours[i, 0])}; merge them.")
         if weights is None:
             weights = distances[:, -1] ** coords.shape[1]
-        self.weights = _checked_weights(weights, len(self)).to(coords)  # (P,)
+        if tuple(weights.shape) != (len(self),) or not bool((weights.isfinite() & (weights > 0)).all()):
+            raise HeroError(
+                f"quadrature weights ({shown(weights)}) are not {len(self)} finite numbers above zero; give those."
+            )
+        omega = weights.detach().to(torch.float64)
+        self.weights = (omega / omega.sum()).to(coords)  # (P,)
 
     def __len__(self) -> int:
         return self.coords.shape[0]
@@ -143,11 +149,6 @@ class PointCloud:
         """Σ_m c_m φ_m: (.., modes) -> (.., P)."""
         return c @ cast(self.basis, c).T
 
-    def perturbed(self, context: Context, states: Tensor) -> Context:
-        """`context` with its states replaced by `states`, each rescaled to the weighted norm it had; μ as it is."""
-        gain = self.norm(context.states) / (self.norm(states) + EPS)
-        return replace(context, states=states * gain[..., None])
-
     def check(self, u: Tensor) -> None:
         if u.shape[-1] != len(self):
             raise HeroError(
@@ -157,7 +158,7 @@ class PointCloud:
 
 
 @dataclass(frozen=True)
-class CloudPerturbation:
+class CloudPerturbation(ABC):
     """P_ζ of size s on a cloud; each state is rescaled to the weighted norm it had, which moves its mean by O(s)."""
 
     cloud: PointCloud
@@ -166,15 +167,24 @@ class CloudPerturbation:
     def __post_init__(self) -> None:
         check_number("size", self.size, low=0)
 
+    def __call__(self, context: Context, generator: Generator) -> Context:
+        u = context.states  # (batch, H, channel, P)
+        self.cloud.check(u)
+        changed = self.changed(u, generator)
+        gain = self.cloud.norm(u) / (self.cloud.norm(changed) + EPS)
+        return replace(context, states=changed * gain[..., None])
+
+    @abstractmethod
+    def changed(self, u: Tensor, generator: Generator) -> Tensor:
+        """The states (batch, H, channel, P), not yet rescaled."""
+
 
 class LocalSmoothing(CloudPerturbation):
     """u ← (1 - s ξ) u + s ξ ū with ū the mean of the neighbours and ξ ~ U(0, 1), one per sample."""
 
-    def __call__(self, context: Context, generator: Generator) -> Context:
-        u = context.states  # (batch, H, channel, P)
-        self.cloud.check(u)
+    def changed(self, u: Tensor, generator: Generator) -> Tensor:
         xi = draw(torch.rand, (u.shape[0], 1, 1, 1), generator=generator, device=u.device, dtype=u.dtype)
-        return self.cloud.perturbed(context, u + self.size * xi * (self.cloud.neighbour_mean(u) - u))
+        return u + self.size * xi * (self.cloud.neighbour_mean(u) - u)
 
 
 class NeighbourhoodJitter(CloudPerturbation):
@@ -183,25 +193,22 @@ class NeighbourhoodJitter(CloudPerturbation):
     The points of one sample move once, the same for all its states and channels.
     """
 
-    def __call__(self, context: Context, generator: Generator) -> Context:
-        u = context.states  # (batch, H, channel, P)
-        self.cloud.check(u)
+    def changed(self, u: Tensor, generator: Generator) -> Tensor:
         index = cast(self.cloud.neighbours, u)  # (P, k)
         shape = (u.shape[0], len(self.cloud), 1)
         pick = draw(partial(torch.randint, index.shape[1]), shape, generator=generator, device=u.device)
         j = index.expand(u.shape[0], -1, -1).gather(2, pick)[:, None, None, :, 0]  # (batch, 1, 1, P)
-        return self.cloud.perturbed(context, torch.lerp(u, u.gather(3, j.expand_as(u)), self.size))
+        return torch.lerp(u, u.gather(3, j.expand_as(u)), self.size)
 
 
 class GraphSpectralNoise(CloudPerturbation):
     """c_m ← (1 + s ξ_m) c_m with ξ_m ~ N(0, 1) and ξ_0 = 0 in the graph basis; the part outside of it is kept."""
 
-    def __call__(self, context: Context, generator: Generator) -> Context:
-        u = context.states  # (batch, H, channel, P)
+    def changed(self, u: Tensor, generator: Generator) -> Tensor:
         c = self.cloud.coefficients(u)
         xi = draw(torch.randn, c.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi[..., 0] = 0  # no noise on the mean
-        return self.cloud.perturbed(context, u + self.cloud.synthesis(self.size * xi * c))
+        return u + self.cloud.synthesis(self.size * xi * c)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,15 +280,6 @@ def _check_coords(coords: Tensor, neighbours: int) -> None:
             f"a cloud of {len(coords)} points has no {neighbours} neighbours for each; give more points or another "
             "number of neighbours, at least 1."
         )
-
-
-def _checked_weights(weights: Tensor, points: int) -> Tensor:
-    if tuple(weights.shape) != (points,) or not bool((weights.isfinite() & (weights > 0)).all()):
-        raise HeroError(
-            f"quadrature weights ({shown(weights)}) are not {points} finite numbers above zero; give those."
-        )
-    omega = weights.detach().to(torch.float64)
-    return omega / omega.sum()
 
 
 def _checked_period(period: float | Sequence[float] | None, coords: Tensor) -> Tensor | None:
