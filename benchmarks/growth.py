@@ -121,5 +121,5 @@ def growth_figure(parts: Mapping[str, Any]) -> Figure:
             upper.set_xlabel(varies)
     panels[0, 0].set_ylabel("ms per update")
     panels[1, 0].set_ylabel("MB at most")
-    panels[0, 0].legend(fontsize=7)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
     return figure
