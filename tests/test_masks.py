@@ -247,6 +247,25 @@ def write_hdf5(path: Path, u: np.ndarray) -> Path:
     return path / "a.hdf5"
 
 
+@pytest.mark.parametrize("number", [-9999.0, 9.969209968386869e36, 0.0])
+def test_a_number_for_missing_values_is_a_mask(number: float, tmp_path: Path) -> None:
+    """Undeclared and far from all values: -9999, the default of netCDF; 0 for 300 ± 1, but not for 0 ± 1."""
+    u = waves()
+    u[:, :, 1] = 300 + (u[:, :, 1] - 300) / 10
+    np.save(tmp_path / "a.npy", np.where(OUTSIDE, np.float32(number), u))
+    np.save(tmp_path / "b.npy", np.where(OUTSIDE & [[number != 0], [True]], np.float32(np.nan), u))
+    found, expected = (tidy(open_recording(tmp_path / name, "btcx")) for name in ("a.npy", "b.npy"))
+    assert np.array_equal(found.mask, expected.mask)
+    if number:
+        states = [one.trajectories[3].read(slice(0, 12), [0, 1]) for one in (found, expected)]
+        assert np.array_equal(*states)
+        moving = np.where(OUTSIDE, np.float32(number), u)
+        moving[5, 6, 0, 0] = number
+        np.save(tmp_path / "c.npy", moving)
+        late = tidy(open_recording(tmp_path / "c.npy", "btcx")).trajectories[5].read(slice(6, 7), [0])
+        assert np.isnan(late[0, 0, 0])
+
+
 def test_a_doubled_end_point_keeps_the_mask(tmp_path: Path) -> None:
     u = waves()
     doubled = np.concatenate([u, u[..., :1]], axis=-1)

@@ -39,6 +39,8 @@ SPLIT_FRAMES = 20
 """Frames of one or two trajectories that can always be split in time."""
 STRIDED_FRAMES = 10
 """Frames from which on equal time steps are no accident of a stride."""
+FAR_OUT = 100
+"""Distance of a number from all others, in their greatest deviations, from which on it stands for a missing value."""
 
 
 class UnfitError(HeroError):
@@ -119,10 +121,13 @@ def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Record
     """The recording and its sampled states in float64, with a mask.
 
     Points that are NaN in every sampled state are outside of the domain, as land is of an ocean. They are read as the
-    mean of the others, so that what looks at whole fields meets no cliff.
+    mean of the others, so that what looks at whole fields meets no cliff. A number that stands for a missing value and
+    that the file does not declare, as -9999, is taken for NaN.
     """
     states = np.concatenate(sampled).astype(np.float64)  # (state, channel, *space)
-    missing = np.isnan(states)
+    stand_ins = np.array([stand_in(channel) for channel in states.swapaxes(0, 1)])
+    missing = _is_missing(states, stand_ins)
+    states[missing] = np.nan
     outside = np.logical_and.reduce(missing)
     for c in range(len(outside)):  # NaN in every state, nowhere in all: a mask that moves, found where it leaves this
         if not outside[c].any() and missing[:, c].reshape(len(states), -1).any(axis=1).all():
@@ -134,17 +139,44 @@ def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Record
 
     def filled(values: np.ndarray, channels: Sequence[int]) -> np.ndarray:
         """NaN where a state has a value outside, because then the mask moves."""
-        filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
-        return np.where(outside[list(channels)], np.where(np.isnan(values), filling, values.dtype.type(np.nan)), values)
+        chosen, nan = list(channels), values.dtype.type(np.nan)
+        filling = fill[chosen].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
+        missing = _is_missing(values, stand_ins[chosen])
+        return np.where(outside[chosen], np.where(missing, filling, nan), np.where(missing, nan, values))
 
     def read(trajectory: Trajectory, frames: slice, channels: Sequence[int]) -> np.ndarray:
         return filled(trajectory.read(frames, channels), channels)
 
     trajectories = [replace(one, read=partial(read, one)) for one in recording.trajectories]
     names = [channel.name for channel, part in zip(recording.channels, outside, strict=True) if part.any()]
-    note = f"{', '.join(names)}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
+    said = " or ".join(["NaN", *(f"{number:g}" for number in np.unique(stand_ins[~np.isnan(stand_ins)]))])
+    note = (
+        f"{', '.join(names)}: {outside.mean():.1%} of the points are {said} in every state and are left out (a mask)."
+    )
     recording = replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
     return recording, [filled(part, range(len(fill))).astype(np.float64) for part in sampled]
+
+
+def stand_in(states: np.ndarray) -> float:
+    """The number that stands for a missing value in states of one channel; NaN if there is none.
+
+    At some points every state is this number, at the others the states differ, and by far less than from it.
+    """
+    still = (states == states[0]).all(axis=0)
+    if not still.any() or still.all():
+        return math.nan
+    numbers, counts = np.unique(states[0][still], return_counts=True)
+    number = numbers[counts.argmax()]
+    others = states[np.isfinite(states) & (states != number)]
+    middle = np.median(others) if others.size else 0.0
+    reach = np.abs(others - middle).max(initial=0)
+    return float(number) if 0 < FAR_OUT * reach <= abs(number - middle) else math.nan
+
+
+def _is_missing(values: np.ndarray, stand_ins: np.ndarray) -> np.ndarray:
+    """Where values (…, channel, *space) are NaN or what stands for it in their channel."""
+    each = stand_ins.reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
+    return np.isnan(values) | (values == each)
 
 
 def problems(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
