@@ -413,7 +413,7 @@ def slopes_of(strategy: str, folder: Path, scale: float, offset: float, fill: fl
 def test_no_strategy_sees_units_or_masked_points(strategy: str, tmp_path: Path) -> None:
     """Relative terms, candidates and noise included; a solver is of a benchmark, which has no mask."""
     plain = slopes_of(strategy, tmp_path, 10.0, 300.0, 0.0)
-    other = slopes_of(strategy, tmp_path, 1e4, 1e5, -55.0)
-    for one, two in zip(plain, other, strict=True):
-        assert float(one.norm()) > 0
-        assert float((one - two).norm()) < 2e-3 * float(one.norm())
+    for units in ((1e4, 1e5, -55.0), (1e-22, 3e-21, 0.0)):
+        for one, two in zip(plain, slopes_of(strategy, tmp_path, *units), strict=True):
+            assert float(one.norm()) > 0
+            assert float((one - two).norm()) < 2e-3 * float(one.norm())

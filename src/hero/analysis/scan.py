@@ -16,9 +16,9 @@ from hero.console import progress_bar
 from hero.data.files.checks import spread
 from hero.data.files.recording import Recording
 from hero.data.files.selection import length_of
+from hero.data.trajectories import CONSTANT
 from hero.errors import HeroError
 from hero.method.domain.transform import shell_power
-from hero.method.norm import CONSTANT
 from hero.records import Record
 
 BLOCK_BYTES = 2**25

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from hero.errors import HeroError
 
+CONSTANT = 1e-6
+"""A standard deviation below this share of the mean is rounding: the channel is constant."""
+
 
 @dataclass(frozen=True)
 class Context:
@@ -210,7 +213,7 @@ class Trajectories:
         known = ((one[:, None].cpu() for one in mu if one is not None), (f.cpu() for f in forcing if f is not None))
         found = [streamed_moments(parts, correction=0) for parts in known]
         mean, std = (torch.cat([moment for moment in moments if moment.dim()]) for moments in zip(*found, strict=True))
-        return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
+        return mean, torch.where(std > CONSTANT * mean.abs(), std, 1.0)
 
 
 def states_of(value: Any, layout: str, dims: int) -> Tensor:
@@ -271,3 +274,8 @@ def streamed_moments(parts: Iterable[Tensor], correction: int, mask: Tensor | No
     mean = total / count
     variance = (squares - count * mean.square()) / (count - correction).clamp(min=1)
     return mean.float(), variance.clamp(min=0).sqrt().float()
+
+
+def channel_scale(mean: Tensor, std: Tensor) -> Tensor:
+    """σ of channels; a constant channel is measured by its size instead, and one that is zero by 1."""
+    return torch.where(std > CONSTANT * mean.abs(), std, torch.where(mean == 0, 1.0, mean.abs()))

@@ -82,12 +82,12 @@ def channel_vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     (time, channel). 1 is the error of a prediction that is the mean of the true state at every point. σ_c is the
     standard deviation in the training data, or of the true state where none are known.
     """
-    from hero.method.norm import spread
+    from hero.data.trajectories import channel_scale
 
     mean = norm.channel_means(u)
     centred = u - mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     variance = norm.channel_means(centred.square())
-    sigma = spread(mean, variance.sqrt()) if norm.std is None else norm.std.to(variance)
+    sigma = channel_scale(mean, variance.sqrt()) if norm.std is None else norm.std.to(variance)
     return (norm.channel_means((u_hat - u).square()) / (variance + VARIANCE_FLOOR * sigma.square())).sqrt()
 
 

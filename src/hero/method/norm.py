@@ -21,10 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hero.data.trajectories import Trajectories
-
-CONSTANT = 1e-6
-"""A standard deviation below this share of the mean is rounding: the channel is constant."""
+from hero.data.trajectories import Trajectories, channel_scale
 
 
 @dataclass(eq=False)
@@ -67,7 +64,7 @@ class Norm:
         """Take statistics that were stored."""
         found = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         self.mean, self.mean_state = found["mean"].double(), found["mean_state"].float()
-        self.std = spread(self.mean, found["std"].double())
+        self.std = channel_scale(self.mean, found["std"].double())
         if "low" in found:
             self.low, self.high = found["low"].double(), found["high"].double()
         if "mask" in found:
@@ -144,8 +141,3 @@ class Norm:
     def hidden(self, u: Tensor) -> Tensor:
         """States (.., channel, *space) with NaN at masked points, as they are handed out."""
         return u if self.mask is None else torch.where(self.mask.to(u.device), u, torch.nan)
-
-
-def spread(mean: Tensor, std: Tensor) -> Tensor:
-    """σ of channels; a constant channel is measured by its size instead, and one that is zero by 1."""
-    return torch.where(std > CONSTANT * mean.abs(), std, torch.where(mean == 0, 1.0, mean.abs()))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.data.invariants import Rule
-from hero.data.trajectories import Trajectories
+from hero.data.trajectories import Trajectories, channel_scale
 
 SMALLEST = 1e-18
 """Room that can be shared: its square is a number in float32."""
@@ -52,7 +52,7 @@ class Normalised(Wrapper):
         data = Trajectories.of(data)
         mean, std = data.statistics()[:2]
         self.mean.copy_(mean)
-        self.std.copy_(std.clamp(min=1e-12))
+        self.std.copy_(channel_scale(mean, std))
         if data.is_conditioned:
             mean, std = data.mu_moments()
             self.mu_mean.copy_(mean)

@@ -96,7 +96,7 @@ class RefinedOperator(Normalised):
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take the scales from the training data: w is the standard deviation of y w."""
         data = Trajectories.of(data)
-        self.w.copy_(data.step_std().clamp(min=1e-12))
+        self.w.copy_(data.step_std().clamp(min=torch.finfo(torch.float32).tiny))
         if self.scaled:
             super().fit(data)
 
