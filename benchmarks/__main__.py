@@ -12,6 +12,7 @@ python -m benchmarks snapshots                    a folder of 10,000 files with 
 python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `recipe` was chosen from
 python -m benchmarks network table.csv            networks of several sizes on files of several kinds
 python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
+python -m benchmarks fuzz --values 20000          random values: accepted, or refused in a sentence
 python -m benchmarks soak --minutes 60            mixed work; memory and handles over time
 python -m benchmarks evaluations --count 500      memory and handles over evaluations in one process
 python -m benchmarks anywhere                     the tests as other processors and a busy machine would run them
@@ -41,6 +42,7 @@ from benchmarks.evidence import (
     verify_weights,
 )
 from benchmarks.evidence_page import build, outdated
+from benchmarks.fuzz import fuzz
 from benchmarks.growth import VARIED, measure_growth
 from benchmarks.network import measure, table_lines
 from benchmarks.network_data import KINDS
@@ -117,6 +119,13 @@ def run_streaming(args: argparse.Namespace) -> None:
 def run_crashes(args: argparse.Namespace) -> int:
     """Kill `hero train` at all named points for all strategies, and every stage at random moments, and resume."""
     return print_counts(crash_all(STRATEGIES, POINTS, args.kills, args.seed, args.cluster))
+
+
+def run_fuzz(args: argparse.Namespace) -> int:
+    """Random values of settings, configuration files and options; each is accepted, or refused in one sentence."""
+    counts, failures = fuzz(args.values, args.files, args.options, args.seconds, args.seed)
+    print(counts)
+    return len(failures)
 
 
 def run_soak(args: argparse.Namespace) -> int:
@@ -254,6 +263,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--kills", type=int, default=50, help="at random moments (default 50)")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--cluster", action="store_true", help="kill workers of Ray as well")
+    command = commands.add_parser("fuzz", help=run_fuzz.__doc__, description=run_fuzz.__doc__)
+    command.set_defaults(call=run_fuzz)
+    for kind in ("values", "files", "options"):
+        command.add_argument(f"--{kind}", type=int, default=0, help="cases of this kind (default 0)")
+    command.add_argument("--seconds", type=float, default=3600, help="of processor time at most (default 3600)")
+    command.add_argument("--seed", type=int, default=0)
     command = commands.add_parser("soak", help=run_soak.__doc__, description=run_soak.__doc__)
     command.set_defaults(call=run_soak)
     command.add_argument("--minutes", type=float, default=60, help="(default 60)")

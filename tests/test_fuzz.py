@@ -1,4 +1,4 @@
-"""A sample of the fuzzer, which `python tests/fuzz.py` runs at any size: nothing ends in a traceback."""
+"""A sample of the fuzzer, which `python -m benchmarks fuzz` runs at any size: nothing ends in a traceback."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from benchmarks.fuzz import fuzz
 from conftest import Call
 from forked import in_fork
-from fuzz import fuzz
 from hero.cli import main
 from hero.config import parse_override
 from hero.errors import HeroError

@@ -1,14 +1,13 @@
 """Random values for settings, options and configuration files: each is taken, or refused in a sentence.
 
-    python tests/fuzz.py --values 20000 --options 1000 --files 2000 --seconds 3600
+    python -m benchmarks fuzz --values 20000 --options 1000 --files 2000 --seconds 3600
 
-The cases follow from the seed alone. They run in this process, which limits its own memory; exit code 1 and a list
-where one of them ends in another way than exit code 0, or 2 with one sentence.
+The cases follow from the seed alone. They run in this process, which limits its own memory. A case fails if it
+ends in another way than exit code 0 or 1, or 2 with one sentence.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import math
@@ -299,24 +298,9 @@ def fuzz(
             "configuration files": (files(random.Random(f"{seed} files"), Path(name), fuzzer.filled), files_count),
             "options": (options(random.Random(f"{seed} options"), fuzzer.where()), options_count),
         }
-        plan.show_rows = lambda *_: None  # drawing the table of all settings takes most of the time
+        vars(plan)["show_rows"] = lambda *_: None  # drawing the table of all settings takes most of the time
         tried = {kind: fuzzer.run(*given) for kind, given in kinds.items()}
         os.chdir("/")
     counts = ", ".join(f"{count} {kind}" for kind, count in tried.items())
     outcome = f"{fuzzer.taken} taken, {fuzzer.refused} refused, {len(fuzzer.failures)} failed"
     return f"{counts}: {outcome}", fuzzer.failures
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("values", "files", "options", "seed"):
-        parser.add_argument(f"--{name}", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=3600)
-    given = parser.parse_args()
-    counts, failures = fuzz(given.values, given.files, given.options, given.seconds, given.seed)
-    print(counts)
-    return int(bool(failures))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
