@@ -63,7 +63,6 @@ class Forked:
         given = (arguments, cwd or Path.cwd(), environment, self._streams)
         self._process = SERVER.Process(target=run_command, args=given, daemon=True)
         self._process.start()
-        assert self._process.pid is not None
         self.pid: int = self._process.pid
 
     @property

@@ -55,10 +55,7 @@ def test_adapters_begin_as_nothing_train_alone_and_merge_into_the_plain_network(
     trained = {name for name, p in net.named_parameters() if p.grad is not None}
     assert trained == {
         name for name, _ in net.named_parameters() if "weight.0." in name or name.startswith("head.")
-    } | {
-        "head.bias",
-        "head.parametrizations.weight.original",
-    }
+    } | {"head.bias", "head.parametrizations.weight.original"}
     weights = merged(net, weights_of(net))
     assert weights.keys() == plain.state_dict().keys()
     twin = plain.mix.weight + (net.mix.parametrizations.weight[0].b @ net.mix.parametrizations.weight[0].a).view(

@@ -27,7 +27,6 @@ def stored(folder: Path, task: str = "burgers", steps: int = 30, diverged_at: in
 
 def drawn(run: Path) -> tuple[Figure, animation.Moving]:
     rollout = Run(run).rollout
-    assert rollout is not None
     return picture(Run(run), rollout)
 
 
@@ -49,7 +48,6 @@ def test_a_frame_is_what_drawing_everything_would_give(tmp_path: Path) -> None:
     """It has nothing of the frames before; truth and prediction are those of the file, on one scale."""
     run = stored(tmp_path, "decaying_turbulence")
     rollout = read_rollout(run)
-    assert rollout is not None
     *_, last = frames(*drawn(run), steps=[9, 30, 2, 7], advance=lambda: None)
     figure, (_, show) = drawn(run)
     show(7)

@@ -199,7 +199,6 @@ def test_callbacks_see_the_run_and_may_stop_it(folders: dict[str, Path]) -> None
     assert [progress.step for progress in seen if progress.score is not None] == [5, 7]
     assert all(progress.loss is not None for progress in seen)
     metrics = trained.run.metrics
-    assert metrics is not None
     assert (metrics.training.steps, metrics.training.stopped_early) == (7, True)
 
 

@@ -66,14 +66,11 @@ def test_a_run_killed_after_its_last_update_is_measured_again_when_it_has_ended(
     run, folders = runs_dir / finished.name, ("--runs", runs_dir, "--data", data_dir)
     assert call("evaluate", run.name, *folders)[0] == 0
     early = Run(run).stored_metrics
-    assert early is not None
     assert early.training.steps == 15
     assert "at step 20 of 20" in listed(call, run)
     assert_refused(call("report", run.name, *folders), "measured at step 15 of 20", "--resume")
     assert call("train", "--resume", run.name, *folders)[0] == 0
     final, straight = Run(run).metrics, Run(finished).metrics
-    assert final is not None
-    assert straight is not None
     assert (final.best_step, final.weights, final.test) == (straight.best_step, straight.weights, straight.test)
     assert final.weights != early.weights  # otherwise this test shows nothing
     assert "finished" in listed(call, run)
@@ -81,14 +78,12 @@ def test_a_run_killed_after_its_last_update_is_measured_again_when_it_has_ended(
 
 def test_metrics_of_other_weights_are_not_those_of_the_run(call: Call, run: Path, data_dir: Path) -> None:
     before = Run(run).metrics
-    assert before is not None
     change_weights(run)
     assert "not evaluated" in listed(call, run)
     folders = ("--runs", run.parent, "--data", data_dir)
     assert_refused(call("report", run.name, *folders), "other weights", "--resume")
     assert call("train", "burgers", "--strategy", "hero", *options(), *folders)[0] == 0
     after = Run(run).metrics
-    assert after is not None
     assert after.test != before.test
 
 

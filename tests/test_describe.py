@@ -95,7 +95,6 @@ def misses(config: RunConfig) -> int:
 
     for step in range(config.method.start, config.train.steps):
         index = windows(step).index
-        assert index is not None
         if Every(config.method.refresh)(step - config.method.start):
             table.clear()
         table.get(index, compute)
@@ -119,7 +118,6 @@ def test_a_measurement_covers_every_update(strategy: str, tmp_path: Path, monkey
     assert sum(phase.updates for phase in found.phases) == config.train.steps
     assert all(phase.seconds is not None and phase.seconds > 0 for phase in found.phases)
     assert found.run_seconds == pytest.approx(sum(phase.updates * (phase.seconds or 0) for phase in found.phases))
-    assert found.measured is not None
     assert (found.measured.peak_memory or 0) > describe(config).memory["total"]
     assert torch.equal(torch.get_rng_state(), before)
     assert not list(tmp_path.iterdir())
@@ -143,7 +141,6 @@ def test_the_numbers_are_printed_and_written(call: Call, tmp_path: Path, monkeyp
     assert (code, err) == (0, "")
     measured = Description.read(file)
     assert measured.model_copy(update={"measured": None, "phases": counted.phases}) == counted
-    assert measured.measured is not None
     assert f"{1e3 * (measured.phases[0].seconds or 0):,.1f} ms" in out
     assert list(tmp_path.iterdir()) == [file]
     sections = {row.section for row in description_table(measured).rows} - {

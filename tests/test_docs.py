@@ -52,9 +52,7 @@ ELSEWHERE = {ROOT / "README.md", ROOT / "docs/howto/frameworks.md", *(ROOT / "do
 
 
 @pytest.mark.parametrize(
-    "path",
-    [p for p in DOCUMENTS if blocks(p, "python") and p not in ELSEWHERE],
-    ids=lambda p: p.name,
+    "path", [p for p in DOCUMENTS if blocks(p, "python") and p not in ELSEWHERE], ids=lambda p: p.name
 )
 def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -23,17 +23,7 @@ from benchmarks.evidence import (
     spreads,
     verify_predictions,
 )
-from benchmarks.evidence_page import (
-    Found,
-    Ratio,
-    Row,
-    blew_up,
-    compare,
-    filled,
-    outdated,
-    ratio_table,
-    recipe_table,
-)
+from benchmarks.evidence_page import Found, Ratio, Row, blew_up, compare, filled, outdated, ratio_table, recipe_table
 from benchmarks.predictability import growth_rate, measure_predictability
 from fakes import fake_metrics
 from hero.errors import HeroError
@@ -65,7 +55,6 @@ def test_ratios_are_paired_by_seed() -> None:
     runs += [evidence("control", "burgers", seed, 0.1 * 2.0**seed) for seed in (2, 1, 0, 5)]
     cells = [Found(runs).cell(arm, "burgers", 10_000, range(9)) for arm in ("recipe", "control")]
     pairs = compare(*cells)
-    assert pairs is not None
     assert pairs.ratio == pytest.approx(0.5)
     assert compare(cells[0], {}) is None
 
@@ -106,7 +95,6 @@ def test_ratios_of_few_runs_have_the_band_of_repeats() -> None:
     runs = [evidence(arm, "burgers", seed, 1.1 ** (power * seed)) for arm, power in powers.items() for seed in range(4)]
     found, ratio = Found(runs), Ratio("recipe", "control", "burgers")
     factor = repeat_factor(spreads(ROOT / "results"), "soap", "burgers")
-    assert factor is not None
     assert found.band(ratio, [0]) == pytest.approx(factor)
     assert found.band(ratio, [0, 1]) == pytest.approx(factor ** (1 / math.sqrt(2)))
     row = [Row(["burgers"], [ratio])]

@@ -130,8 +130,6 @@ def test_npz_point_cloud(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", u=u, coords=coords, weights=weights)
     recording = open_recording(tmp_path / "f.npz")
     assert np.array_equal(whole(recording), u)
-    assert recording.points is not None
-    assert recording.weights is not None
     assert np.array_equal(recording.points, coords)
     assert np.array_equal(recording.weights, weights)
     assert [axis.name for axis in recording.axes] == ["point"]
@@ -328,7 +326,6 @@ def test_netcdf_and_zarr(tmp_path: Path, kind: str) -> None:
     at = [names.index(name) for name in ("ta_850", "ta_500")]
     assert np.array_equal(trajectory.read(slice(1, 6, 2), at), u[1:6:2])
     assert np.allclose(trajectory.read(ALL, [names.index("pr")])[:, 0], packed, rtol=0, atol=1e-6)
-    assert trajectory.fields is not None
     assert np.array_equal(trajectory.fields(), u[:1, 0] * 3)
     assert recording.field_names == ("orog",)
     assert [(axis.name, axis.periodic) for axis in recording.axes] == [("lat", False), ("lon", True)]

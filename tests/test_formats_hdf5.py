@@ -112,7 +112,6 @@ def test_layout(tmp_path: Path, name: str) -> None:
     assert splits == ["test"] * case.tests + [others] * (len(u) - case.tests)
     assert recording.field_names == tuple(case.fields)
     for row, trajectory in enumerate(recording.trajectories if case.fields else ()):
-        assert trajectory.fields is not None
         np.testing.assert_array_equal(trajectory.fields(), [values[row] for values in case.fields.values()])
     for axis in recording.axes if case.format in ("pdebench", "pdebench-groups", "pdearena", "bubbleml") else ():
         np.testing.assert_allclose(axis.coordinates, grid(axis.points), rtol=1e-6)
@@ -162,7 +161,6 @@ def test_well(tmp_path: Path, complete: bool, keep_axes: bool) -> None:
     assert [axis.periodic for axis in recording.axes] == [True, False]
     assert recording.field_names == ("density", "mask")
     for index, trajectory in enumerate(recording.trajectories):
-        assert trajectory.fields is not None
         np.testing.assert_array_equal(trajectory.fields(), [parts["density"][index], parts["mask"]])
         assert dict(trajectory.scalars) == {"number": parts["number"][index], "common": 7, "viscosity": 0.125}
     assert len(recording.notes) == 2
@@ -179,7 +177,6 @@ def test_well_as_its_own_loader_reads_it(tmp_path: Path) -> None:
         read = np.moveaxis(trajectory.read(slice(None), range(8)), 1, -1)
         np.testing.assert_array_equal(read[:5], sample["input_fields"])
         np.testing.assert_array_equal(read[5:], sample["output_fields"])
-        assert trajectory.fields is not None
         np.testing.assert_array_equal(np.moveaxis(trajectory.fields(), 0, -1), sample["constant_fields"])
         ours = [trajectory.scalars[name] for name in oracle.metadata.constant_scalar_names]
         np.testing.assert_array_equal(ours, sample["constant_scalars"])

@@ -217,7 +217,6 @@ def test_a_dead_output_and_a_constant_state_have_finite_gradients(keep: str) -> 
             out = operator.project(v, u)
             out.square().sum().backward()
             assert bool(out.isfinite().all())
-            assert v.grad is not None
             assert bool(v.grad.isfinite().all())
 
 

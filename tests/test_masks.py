@@ -110,7 +110,6 @@ def test_masked_input_has_no_influence(history: int, bundle: int, as_input: bool
     out = model(x)
     assert torch.equal(out, expected)
     out.square().mean().backward()
-    assert x.grad is not None
     states = x.grad[:, : 2 * history].unflatten(1, (history, 2))
     assert not bool(states[..., ~VALID].any())
     assert bool((states[..., VALID] != 0).any(dim=-1).all())
@@ -123,9 +122,7 @@ def test_the_operator_equals_its_naive_twin() -> None:
     """One sample, channel and point at a time; the share of channels with a value is the last input."""
     model, x = operator(), inputs(2, math.nan)
     masked_part = model.backbone
-    assert isinstance(masked_part, Masked)
     residual = masked_part.backbone
-    assert isinstance(residual, Residual)
     made = torch.zeros(3, 6, POINTS)
     for b in range(3):
         for place, c in enumerate((0, 1, 0, 1)):
@@ -170,11 +167,9 @@ def test_a_run_knows_the_mask_of_its_data(run: Run, folder: Path) -> None:
     assert run.config.source.masked
     assert torch.equal(run.mask, VALID)
     stored = run.norm(folder / "data").mask
-    assert stored is not None
     assert torch.equal(stored, VALID)
     run.statistics_file.unlink()  # a run of an earlier version: made again from the training data
     again = run.norm(folder / "data")
-    assert again.mask is not None
     assert torch.equal(again.mask, VALID)
     assert run.statistics_file.is_file()
     for name in ("prediction", "truth"):
@@ -209,7 +204,6 @@ def test_predictions_have_nan_at_masked_points(
 def test_a_card_carries_mask_weights_and_quadrature(run: Run) -> None:
     card = ModelCard.of(run)
     norm = ModelCard.model_validate_json(card.model_dump_json()).measured()
-    assert norm.mask is not None
     assert torch.equal(norm.mask, VALID)
     assert norm.by_channel
     assert (norm.importance, norm.weights) == ((), None)
@@ -232,7 +226,6 @@ def test_python_evaluates_on_masked_arrays(run: Run) -> None:
     """A model that keeps the state is persistence, on the valid points."""
     u = masked(waves(3))
     found = hero.evaluate(lambda x: x, u)
-    assert isinstance(found, hero.Evaluation)
     assert found.test["vrmse@1"] == pytest.approx(found.baselines["persistence"]["vrmse@1"])
     assert found.test["vrmse@1"] == pytest.approx(numpy_vrmse(u[:, 0], u[:, 1]), rel=1e-5)
     assert found.test["vrmse@11"] == pytest.approx(numpy_vrmse(u[:, 0], u[:, 11]), rel=1e-5)
@@ -273,7 +266,6 @@ def test_a_doubled_end_point_keeps_the_mask(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", masked(doubled, outside))
     recording = tidy(open_recording(tmp_path / "a.npy", "btcx"))
     assert recording.axes[0].periodic
-    assert recording.mask is not None
     np.testing.assert_array_equal(recording.mask, ~OUTSIDE)
     assert recording.trajectories[0].read(slice(0, 1), [0, 1]).shape == (1, 2, POINTS)
 
@@ -302,11 +294,9 @@ def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.nd
     if valid is None:
         assert data.mask is None
         return
-    assert data.mask is not None
     np.testing.assert_array_equal(data.mask, valid)
     lazy = load_data(make_config(overrides={**overrides, "data.memory": 1e-9}), "train", tmp_path, "cpu")
     assert not lazy.is_in_memory
-    assert lazy.mask is not None
     assert torch.equal(lazy.mask, data.mask)
     for a, b in zip(lazy.statistics(), data.statistics(), strict=True):
         assert torch.equal(a, b)
@@ -338,7 +328,6 @@ def test_fixed_fields_may_be_nan_where_no_channel_has_a_value(tmp_path: Path) ->
     config = make_config(overrides=written("good.nc", height))
     data = load_data(config, "train", tmp_path, "cpu")
     assert config.source.conditioning == ("height",)
-    assert data.mu is not None
     assert data.mu.shape == (len(data), 1, POINTS)
     np.testing.assert_allclose(data.mu[0, 0], np.where(nowhere, height[~nowhere].mean(), height))
     broken = written("bad.nc", np.where(np.arange(POINTS) == 3, np.nan, height).astype(np.float32))

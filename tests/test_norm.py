@@ -226,8 +226,6 @@ def test_hero_ranks_its_candidates_in_the_norm() -> None:
     d_cur, d_fail = D[:, 2], D[np.arange(4), chosen]
     relative = np.log1p(np.exp(5.0 * (d_cur - d_fail + 0.02))) / 5.0
 
-    assert comparison is not None
-    assert comparison.reference is not None
     np.testing.assert_allclose(comparison.reference.E, E, rtol=1e-9)
     assert comparison.reference.j_star.tolist() == chosen.tolist()
     assert len(set(chosen.tolist())) > 1

@@ -58,7 +58,6 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path) -> None:
     stored = Run(run).stored_metrics
-    assert stored is not None
     result = shifted(run, data_dir, NO_SHIFT)
     assert result.metrics == stored.test
     assert {key: getattr(result, key) for key in ("task", "strategy", "seed")} == {

@@ -36,14 +36,12 @@ def replay(**changes: Any) -> tuple[HistoryReplay, Callable[[int], Batch], Tenso
     task = config.source.task
     data = solve(task.stepper(), task.initial_states(4, 0), 10)
     strategy = config.make_strategy()
-    assert isinstance(strategy, HistoryReplay)
     strategy.begin(nn.Identity(), Trajectories(data))
     return strategy, config.windows(data), data
 
 
 def filled(strategy: HistoryReplay, model: nn.Module, batch: Batch) -> Tensor:
     strategy.loss(model, batch)
-    assert strategy.buffer is not None
     return strategy.buffer
 
 

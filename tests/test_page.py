@@ -251,7 +251,6 @@ def assert_player_shows(page: Any, runs: Path, task: str, title: str) -> None:
     # Of several methods the same trajectory is shown.
     shown_file = FIRST_ROLLOUT_FILE if task == "burgers" else ROLLOUT_FILE
     rollout, errors = read_rollout(run, shown_file), np.load(run / "errors.npz")["nrmse"]
-    assert rollout is not None
     assert page.locator("#player-other").is_disabled() == (task != "burgers")
     first = [pixels(page, number) for number in range(3)]
     page.locator("#player-slider").press("End")

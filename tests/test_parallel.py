@@ -145,8 +145,6 @@ def test_shares_make_up_every_batch_and_its_draws(count: int) -> None:
         rows, weights = [], []
         for rank in range(count):
             part = Batches(data, 3, 5, seed=0, ranks=Ranks(rank, count))(step)
-            assert part.share is not None
-            assert part.index is not None
             assert torch.equal(part.share.index, batch.index)
             with sharing(part.share):
                 mine = draw(torch.randn, (len(part.truth), 3), generator=Generator().manual_seed(1))

@@ -83,9 +83,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rollout_of(run: Path) -> Rollout:
-    found = Run(run).rollout
-    assert found is not None
-    return found
+    return Run(run).rollout
 
 
 def errors_of(run: Path) -> dict[str, np.ndarray]:
@@ -176,7 +174,6 @@ def test_a_group_has_a_row_for_keeping_the_first_state(run: Path) -> None:
 def test_axes_lie_and_stand_by_their_names(axes: Any, across: str, up: str) -> None:
     points = [Axis(name, np.linspace(first, last, n)) for (name, first, last), n in zip(axes, (5, 7), strict=True)]
     view = View.of(points)
-    assert view.up is not None
     assert (view.across.label, view.up.label) == (across, up)
     values = np.stack(np.meshgrid(*(axis.coordinates for axis in points), indexing="ij"))
     shown = view.arranged(values)  # (axis, across, up)

@@ -19,7 +19,6 @@ from conftest import Call, assert_refused, tiny
 from fakes import untrained
 from hero.data import Split
 from hero.data.files.recording import Axis
-from hero.data.files.settings import FileSettings
 from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
 from hero.deploy import predict as module
@@ -284,7 +283,6 @@ def file_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray
     u = flow(folder / "flow.h5")
     settings = {"data.path": str(folder / "flow.h5"), "data.stride": 2, "data.coarsen": 2, "train.history": 2}
     config = make_config(overrides={**FILE_RUN, **settings, "data.fields": "v,rho"})
-    assert isinstance(config.data, FileSettings)
     assert config.source.conditioning == ("speed",)
     return untrained(config, folder), u
 

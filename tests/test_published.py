@@ -41,7 +41,6 @@ def test_every_table_is_complete() -> None:
 )
 def test_numbers_of_the_paper(key: tuple[str, str, str, str], column: str, mean: float, std: float | None) -> None:
     row = published_row(*key)
-    assert row is not None
     assert row[column] == Published(mean=mean, std=std)
 
 

@@ -36,8 +36,6 @@ def test_every_trajectory_is_solved_with_its_own_coefficients(tmp_path: Path) ->
     assert tuple(task.ranges) == ("viscosity", "convection")
     data = load_trajectories(task.source(), SPLIT, tmp_path)
     mu = task.coefficients(5, 3)
-    assert data.mu is not None
-    assert mu is not None
     assert torch.equal(data.mu, mu.float())
     assert len(set(mu[:, 0].tolist())) == 5
     for i, (viscosity, convection) in enumerate(mu.tolist()):
@@ -52,12 +50,9 @@ def test_every_trajectory_is_solved_with_its_own_coefficients(tmp_path: Path) ->
 def test_draws_stay_in_the_range_and_depend_on_seed_and_index_alone() -> None:
     task = get_task("burgers", LOADED)
     many, few = task.coefficients(400, 0), task.coefficients(7, 0)
-    assert many is not None
-    assert few is not None
     assert torch.equal(many[:7], few)
     assert not torch.equal(few, task.coefficients(7, 1))
     alone = get_task("burgers", {"viscosity": LOADED["viscosity"]}).coefficients(400, 0)
-    assert alone is not None
     assert torch.equal(alone[:, 0], many[:, 0])  # whatever else has a range
     viscosity, convection = many.T
     assert 1e-3 <= viscosity.min() < viscosity.max() <= 1e-1
@@ -152,7 +147,6 @@ def test_every_strategy_and_backbone_is_conditioned(
 def load_split_mu(run: Run, name: str) -> torch.Tensor:
     split = run.config.split(name)
     mu = run.config.source.task.coefficients(split.trajectories, split.seed)
-    assert mu is not None
     return mu.float()
 
 

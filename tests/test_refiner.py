@@ -37,7 +37,6 @@ def operator_of(
     """The operator of `strategy`, fitted to `data` (trajectory, time, channel, *space) and in its precision."""
     torch.manual_seed(seed)
     model = strategy.operator(backbone, data.shape[2]).to(data.dtype)
-    assert isinstance(model, RefinedOperator)
     strategy.begin(model, data)
     return model
 

@@ -75,7 +75,6 @@ def stored(folder: Path, truth: torch.Tensor, prediction: torch.Tensor) -> tuple
     """What is written of a rollout, as it is read back, and the errors of the whole fields."""
     write_rollout(folder, truth[0], truth, prediction, trajectory=1)
     rollout = read_rollout(folder)
-    assert rollout is not None
     return rollout, measures.nrmse(prediction[None], truth[None])[0].tolist()
 
 

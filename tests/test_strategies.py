@@ -160,7 +160,6 @@ def test_hero_equals_algorithm_1(dims: int, loss: str) -> None:
         if step < START:
             twin = naive("push_forward", model, u, truth, step, loss)
         else:
-            assert lagged is not None
             twin = naive_hero(model, lagged, u, truth, step, loss)
         assert_same(model, ours, twin)
         with torch.no_grad():

@@ -91,7 +91,6 @@ def stored(runs: Path, name: str = "main") -> StudyResult:
 
 def mean_of(row: MethodRow, key: str) -> float:
     cell = row.cells[key]
-    assert cell is not None
     return cell.mean
 
 
@@ -136,7 +135,6 @@ def test_cells_are_what_the_run_folders_say(studied: Path) -> None:
                 metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
                 values = [found[column.split][column.metric] for found in metrics]
                 cell = row.cells[column.key]
-                assert cell is not None
                 assert list(cell.values) == values
                 assert cell.mean == pytest.approx(sum(values) / 2, rel=1e-12)
                 assert cell.std == pytest.approx(abs(values[0] - values[1]) / 2**0.5, rel=1e-9)
@@ -165,7 +163,6 @@ def test_the_papers_numbers_stand_next_to_the_papers_runs_only(runs_dir: Path, d
         for row in group.rows:
             published = published_row("complete", "burgers", "fno", row.strategy)
             for key, cell in row.cells.items():
-                assert cell is not None
                 if published is None:
                     assert (row.strategy, cell.paper, row.differs) == ("fixed_weight", None, ())
                     continue
@@ -184,7 +181,6 @@ def test_the_files_say_the_same(studied: Path) -> None:
     text = (folder / "table.md").read_text()
     for row in result.rows:
         for cell in row.cells.values():
-            assert cell is not None
             ours = study_number(cell, row).text
             assert ours.startswith(format_number(cell.mean))
             assert ours in text
@@ -239,7 +235,6 @@ def test_a_study_that_is_interrupted_or_crashes_leaves_the_table_so_far(
     row = stored(again).groups[0].rows[1]
     assert [run.status for run in row.runs] == ["finished", status]
     cell = row.cells["nrmse@100"]
-    assert cell is not None
     assert cell.std is None
     assert "| FNO-HERO (1 of 2 seeds) |" in (folder_of(again) / "table.md").read_text()
     if status == "failed":
@@ -455,8 +450,6 @@ def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
     # The paper's numbers stand next to its number of parameters.
     assert not any(cell and cell.paper for cell in (*refiner.cells.values(), *ours.cells.values()))
     cell = published.cells["inference_ms_per_step"]
-    assert cell is not None
-    assert cell.paper is not None
     assert cell.paper.mean == COST_PAPER["push_forward"]["inference_ms_per_step"]
     assert result.groups[0].notes == (note, COST_NOTE)
 

@@ -63,8 +63,6 @@ def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path
         ours, theirs = runs / config.run_id(), expected / config.run_id()
         assert_same_run(ours, theirs)
         measured, known = Run(ours).metrics, Run(theirs).metrics
-        assert measured
-        assert known
         assert (measured.test, measured.val) == (known.test, known.val)
         assert (ours / "errors.npz").is_file()
 
@@ -146,8 +144,6 @@ def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:
     lines = [f"line {number} " + 100 * "x" for number in range(200)]
     (tmp_path / "output.log").write_text("\n".join([*lines, "RuntimeError: boom"]))
     crash, killed = failure_of(tmp_path, 1), failure_of(tmp_path, -11)
-    assert crash
-    assert killed
     assert "crashed with exit code 1" in crash.sentence
     assert crash.output[-2:] == [lines[-1], "RuntimeError: boom"]
     (tmp_path / "output.log").write_text("\n".join([*lines, "hero: it went wrong; do this."]))

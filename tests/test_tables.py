@@ -170,7 +170,6 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["groups"][0]["rows"][0]["cells"]["nrmse@100"]["mean"] == "inf"
     assert StudyResult.read(path) == written
     cell = StudyResult.read(path).groups[0].rows[0].cells["nrmse@100"]
-    assert cell is not None
     assert (cell.mean, cell.values, cell.n, cell.std) == (math.inf, (1.0, math.inf), 2, None)
     assert written.failed == {"a-s2": "it is broken."}
     assert list(written.runs) == ["a-s0", "a-s1", "a-s2", "b-s0", "b-s1"]
@@ -179,7 +178,6 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 def test_cells_and_their_best() -> None:
     (group,), (column,) = result().groups, ERROR
     cell = group.rows[1].cells["nrmse@100"]
-    assert cell is not None
     assert cell.mean == 0.375 == group.best(column)
     assert fake_group(row("a", 1.0), row("b"), row("c", 1.0)).best(column) is None
     assert fake_group(row("a", math.inf), row("b", math.inf)).best(column) is None

@@ -116,7 +116,6 @@ def test_each_strategy_learns(name: str, runs_dir: Path, data_dir: Path) -> None
 
 def test_a_run_folder_holds_what_the_design_promises(finished: Path) -> None:
     config, run, rows = tiny(), finished, Run(finished).stored_metrics
-    assert rows is not None
     assert run.name == config.run_id()
     files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     promised = {"config.toml", "log.jsonl", "metrics.json", "errors.npz", "model.safetensors", "rollout.npz"}
@@ -130,7 +129,6 @@ def test_a_run_folder_holds_what_the_design_promises(finished: Path) -> None:
         assert errors["nrmse"][:, 99].mean() == pytest.approx(rows.test["nrmse@100"], rel=1e-12)
         drawn = [Run(run).rollout, Run(run).first_rollout]
         for found in drawn:  # the stored fields have the stored errors
-            assert found is not None
             distance, size = (np.linalg.norm(u[:, 0], axis=1) for u in (found.prediction - found.truth, found.truth))
             np.testing.assert_allclose(distance / size, errors["nrmse"][found.trajectory], rtol=1e-4)
         assert drawn[1].trajectory == 0

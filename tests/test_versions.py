@@ -78,7 +78,6 @@ def test_it_is_continued_to_the_same_weights(finished: Path, call: Call) -> None
 def test_its_results_are_reported_as_they_were(finished: Path, call: Call) -> None:
     stored = json.loads((finished / "metrics.json").read_text())
     run = Run(finished)
-    assert run.metrics is not None
     assert run.metrics.test == {name: float(value) for name, value in stored["test"].items()}
     assert run.rollout is not None
     assert run.log.notice is None
@@ -90,7 +89,6 @@ def test_its_results_are_reported_as_they_were(finished: Path, call: Call) -> No
     assert finished.name in page.read_text()
     assert call("evaluate", finished, "--data", finished.parents[1] / "data")[0] == 0
     again = Run(finished).metrics
-    assert again is not None
     assert again.test == pytest.approx(run.metrics.test, rel=1e-5)
     assert list(again.baselines) == ["persistence", "mean"]  # which these versions did not measure
     if is_this_machine(finished.parents[1]):

@@ -70,7 +70,6 @@ def test_scattered_points_are_a_cloud(tmp_path: Path) -> None:
     points[:, :2] += 0.02 * np.random.default_rng(1).standard_normal((35, 2))
     write_mesh(tmp_path / "run.xdmf", points, quads)
     found = open_recording(tmp_path / "run.xdmf")
-    assert found.points is not None
     np.testing.assert_allclose(found.points, points[:, :2])
     names, u = states(tmp_path / "run.xdmf")
     np.testing.assert_allclose(u[3, names.index("u")], wave(points[:, 0], TIMES[3]), atol=1e-12)
