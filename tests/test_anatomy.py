@@ -106,15 +106,6 @@ def test_an_operator_with_a_defect_in_one_band_has_its_error_in_that_row(bundle:
         assert one_step_shares(subject(step, data), STEPS, bands, True)[guilty] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("carried", [True, False])
-def test_the_solver_itself_has_no_error(carried: bool) -> None:
-    task = small_task("kuramoto_sivashinsky")
-    solver, data, bands = task.stepper(), truth_of(task), split_modes((32,))
-    step: Stepper = lambda context: solver(context.states[:, -1])  # noqa: E731
-    errors = driven_errors(subject(step, data), STEPS, bands, bands.masks, solver if carried else None)
-    assert float(errors.max()) < 1e-12
-
-
 def network(channels: int, history: int, bundle: int, dims: int) -> Stepper:
     """A fixed nonlinear map of all inputs that mixes modes."""
     mix = 0.4 * random(bundle * channels, history * channels, seed=5)

@@ -118,15 +118,6 @@ def test_a_grid_with_walls_and_conditioning(tmp_path: Path) -> None:
     assert set(source.conditioning) == {"number", "density", "mask"}
 
 
-def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
-    foreign.pdebench(tmp_path / "flow.hdf5", waves(10, 8, 1, 12))
-    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
-    chosen = ("--strategies", "one_step,push_forward", "--seeds", 2, "--workers", 0)
-    code, out, err = call("compare", tmp_path / "flow.hdf5", *chosen, *settings(*SMALL, *FNO), *places)
-    assert code == 0, err
-    assert "VRMSE@4" in out
-
-
 def test_a_run_opens_where_its_file_is_not(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "flow.npy"
     np.save(path, waves(6, 8, 1, 12))

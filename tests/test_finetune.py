@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import shlex
+import re
 import shutil
 import sys
 import tarfile
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import Call, assert_refused, set_options, tiny
+from foreign_arrays import Trap
 from hero.cli.options import Folders
 from hero.cli.train import find_checkpoint
 from hero.config import read_toml
@@ -31,12 +32,10 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.finetune import finetune_config
 from hero.runs.folder import Run, load_data
 from hero.runs.start import freeze, open_start, read_start, start_notes, weights_hash
-from hero.training.journal import Progress
-from hero.training.loop import resume, train
+from hero.training.loop import train
 from hero.training.schedule import unroll_length
-from test_docs import ROOT, blocks
 from test_resume import state_of_files
-from test_train import assert_same_run
+from test_train import assert_resumes
 
 MODULE = '''
 import torch
@@ -300,11 +299,6 @@ def test_checkpoints_of_other_libraries_are_the_same_start(library: str, folder:
     assert ("left out, not being tensors: " in note) == bool(start.left_out)
 
 
-class Exploit:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (eval, ("open('ran', 'w')",))
-
-
 class Method:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("ran"),))
@@ -312,46 +306,31 @@ class Method:
 
 def test_no_code_in_a_file_is_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    weights = read_start(folder / "net.pt")[0]
-    torch.save({"state_dict": weights, "hyper": Exploit(), "more": [eval, Exploit()]}, "evil.ckpt")
+    weights, trap = read_start(folder / "net.pt")[0], Trap(Path("ran"))
+    torch.save({"state_dict": weights, "hyper": trap, "more": [eval, trap]}, "evil.ckpt")
     found, others = read_start(Path("evil.ckpt"))
     assert_equal(found, weights)
     assert others == ("hyper", "more")
-    Path("evil.pt").write_bytes(pickle.dumps(Exploit()))
+    Path("evil.pt").write_bytes(pickle.dumps(trap))
     torch.save({"state_dict": weights, "shell": os.system}, "shell.pt")  # torch itself refuses such names
     torch.save({"state_dict": weights, "method": Method()}, "method.pt")  # and results that are called
-    for name in ("evil.pt", "shell.pt", "method.pt"):
-        with pytest.raises(HeroError, match=r"never runs; save its tensors alone with torch\.save"):
-            read_start(Path(name))
     for name in ("text.pt", "text.safetensors", "text.mdlus"):
         Path(name).write_text("no weights")
     with zipfile.ZipFile("bomb.mdlus", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("model.pt", bytes(10**7))
     torch.save({"epoch": 1}, "empty.pt")
     torch.save(stranger(), "whole.pt")
-    for name in ("text.pt", "text.safetensors", "text.mdlus", "bomb.mdlus", "empty.pt", "whole.pt"):
-        with pytest.raises(HeroError, match=r"torch\.save\(model\.state_dict\(\)|zip bomb"):
-            read_start(Path(name))
+    for path in {*Path().iterdir()} - {Path("evil.ckpt")}:
+        with pytest.raises(HeroError, match=re.escape(path.name)):
+            read_start(path)
     assert not Path("ran").exists()
 
 
 def test_a_resumed_run_has_the_same_bits_and_needs_no_file(folder: Path, tmp_path: Path) -> None:
-    shutil.copy(folder / "net.pt", tmp_path / "net.pt")
+    file = Path(shutil.copy(folder / "net.pt", tmp_path / "net.pt"))
     changes = {"train__stages": "1:10,3:20", "train__ema": 0.9, "train__validate_every": 10}
-    config = config_of(folder, str(tmp_path / "net.pt"), **changes, train__checkpoint_every=4)
-    whole = train(config, tmp_path / "whole", tmp_path)
-
-    def interrupt(progress: Progress) -> None:
-        if progress.step == 18:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "stopped", tmp_path, callbacks=[interrupt])
-    (tmp_path / "net.pt").unlink()
-    stopped = tmp_path / "stopped" / config.run_id()
-    assert torch.load(stopped / "last" / "state.pt", weights_only=True)["step"] == 16
-    resume(stopped, tmp_path)
-    assert_same_run(stopped, whole)
+    config = config_of(folder, str(file), **changes, train__checkpoint_every=4)
+    assert_resumes(config, 18, tmp_path, tmp_path, meanwhile=file.unlink)
 
 
 def test_stages_say_the_length_of_every_update() -> None:
@@ -402,20 +381,3 @@ def test_the_default_is_the_recommended_strategy_at_a_tenth_of_its_learning_rate
     train = config.train
     assert (train.loss, train.optimizer, train.steps, train.warmup) == ("relative", "soap", 2000, 100)
     assert train.lr == pytest.approx(5e-4)
-
-
-def test_the_tutorial_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
-    """Its Python and its first command run, and end with the better half of the table that it prints."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    tutorial = ROOT / "docs" / "tutorials" / "finetune.md"
-    for block in blocks(tutorial, "python"):
-        exec(compile(block, tutorial.name, "exec", dont_inherit=True), {})
-    command = shlex.split(blocks(tutorial, "sh")[0])
-    code, _, err = call(*command[1:])
-    assert (code, err) == (0, "")
-    (run,) = (tmp_path / "runs").iterdir()
-    opened = Run(run)
-    assert opened.config.train.stages == ("2:100", "5:200")
-    assert opened.before.test["nrmse@60"] == pytest.approx(3.08, rel=0.2)  # other machines round differently
-    assert opened.metrics.test["nrmse@60"] < 0.2 * opened.before.test["nrmse@60"]

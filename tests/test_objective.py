@@ -71,10 +71,6 @@ def uncached(hero: Hero) -> Hero:
     return replace(hero, reference=replace(hero.reference, candidates=candidates))
 
 
-def with_candidates(*names: str) -> Hero:
-    return replace(EARLY, reference=FailureReference(CANDIDATES.only(*names)))
-
-
 @pytest.mark.parametrize("dims", [1, 3])
 def test_the_cache_is_exact_to_the_bit(dims: int) -> None:
     kept, state, _ = trained(EARLY, 30, dims)
@@ -84,22 +80,6 @@ def test_the_cache_is_exact_to_the_bit(dims: int) -> None:
     # 20 windows of 4 steps, 4 bytes each: D and four diagnostics, and the amplitudes per step
     assert state.cache.nbytes() == 20 * 4 * (5 + 4 * coefficients)
     assert not plain_state.cache.lagged
-
-
-def test_the_cache_saves_rollouts_of_the_lagged_operator() -> None:
-    """Twenty windows and a refresh every forty updates: the lag is rolled out once per window and refresh."""
-    calls = {"lagged": 0, "current": 0}
-    model = model_of()
-
-    def counting(operator: nn.Module, context: Context, steps: int) -> Tensor:
-        calls["current" if operator is model else "lagged"] += 1
-        return unroll(operator, context, steps)
-
-    hero = Hero(start=0, refresh=Every(40), weight=Ramp(1))
-    windows = Batches(data(), 4, 5, seed=0)  # 20 windows, 4 batches an epoch
-    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
-    train(hero, model, windows, hero.init(), 40, optimiser, unroll=counting)
-    assert calls == {"lagged": 4, "current": 80}
 
 
 class Normalising(nn.Module):
@@ -211,19 +191,6 @@ def test_a_plain_loop_saves_and_resumes_with_torch_save() -> None:
     train(hero, model, windows, state, 16, optimiser)
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), model.parameters(), strict=True))
     assert hero.load(hero.init().state_dict(), model).lagged is None
-
-
-@pytest.mark.parametrize("names", [("self",), ("lag", "perturbed")], ids="-".join)
-def test_each_ablation_of_the_paper_is_one_replacement(names: tuple[str, ...]) -> None:
-    _, _, seen = trained(with_candidates(*names), 12)
-    assert len(seen) == 9
-    for comparison in seen:
-        reference = comparison.reference
-        assert reference.candidates == names
-        assert bool((reference.j_star < len(names)).all())
-        assert reference.E.shape[1:] == (len(names), 4)
-        if names == ("self",):
-            assert torch.equal(reference.d_fail, comparison.d_cur)
 
 
 def push_forward(steps: int) -> list[Tensor]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hero.config.registry import trust
 from hero.errors import HeroError
 from hero.optimizers import OPTIMIZERS, SOAP, get_optimizer
 
@@ -236,34 +234,6 @@ def test_arguments_of_an_optimizer_of_torch() -> None:
     with pytest.raises(HeroError, match=r"optimizer SGD refuses .*nonsense.*optimizer\.kwargs\.NAME"):
         make("sgd", Weights((3,)), kwargs={"nonsense": 1})
     assert get_optimizer("adadelta").lr == 1.0
-
-
-def test_your_own_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("my_signs.py").write_text(
-        "import torch\n"
-        "class Signs(torch.optim.Optimizer):\n"
-        "    def __init__(self, params, lr, scale=1.0):\n"
-        "        super().__init__(params, {'lr': lr, 'scale': scale})\n"
-        "    @torch.no_grad()\n"
-        "    def step(self):\n"
-        "        for group in self.param_groups:\n"
-        "            for p in group['params']:\n"
-        "                p -= group['lr'] * group['scale'] * p.grad.sign()\n"
-        "not_one = 3\n"
-    )
-    model = Weights((3,))
-    with pytest.raises(HeroError, match="HERO_IMPORT=my_signs"):  # nobody typed the name
-        make("my_signs:Signs", model)
-    trust("my_signs:Signs")
-    trust("no_such_module:Signs")
-    before = model.weights[0].detach().clone()
-    run(make("my_signs:Signs", model, lr=0.5, kwargs={"scale": 2.0}), model, range(1))
-    torch.testing.assert_close((model.weights[0].detach() - before).abs(), torch.ones(3, dtype=torch.float64))
-    with pytest.raises(HeroError, match=r"my_signs:not_one is not a subclass of torch\.optim"):
-        make("my_signs:not_one", model)
-    with pytest.raises(HeroError, match="cannot be imported"):
-        make("no_such_module:Signs", model)
 
 
 def test_unknown_name() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,10 @@ def assert_same_run(one: Path, two: Path) -> None:
     assert same(load_state(one / "last" / "state.pt"), load_state(two / "last" / "state.pt"))
 
 
-def assert_resumes(config: RunConfig, stop: int, folder: Path, data_dir: Path) -> None:
-    """A training that fails at update `stop` and is resumed has the bits of one that does not."""
+def assert_resumes(
+    config: RunConfig, stop: int, folder: Path, data_dir: Path, meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """A training that fails at update `stop` and is resumed, after `meanwhile`, has the bits of one that does not."""
     whole = train(config, folder / "whole", data_dir)
     strategy = STRATEGIES[config.strategy]
     original = strategy.loss
@@ -58,6 +61,7 @@ def assert_resumes(config: RunConfig, stop: int, folder: Path, data_dir: Path) -
         patch.setattr(strategy, "loss", failing)
         with pytest.raises(MemoryError):
             train(config, folder / "parts", data_dir)
+    meanwhile()
     assert_same_run(resume(folder / "parts" / config.run_id(), data_dir), whole)
 
 

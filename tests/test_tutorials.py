@@ -11,7 +11,7 @@ import pytest
 from conftest import Call
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
-TUTORIALS = sorted(set(FOLDER.glob("*.md")) - {FOLDER / "finetune.md"})  # that one runs in full in test_finetune
+TUTORIALS = sorted(FOLDER.glob("*.md"))
 
 
 def shortened(command: str) -> list[str]:
