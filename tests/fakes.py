@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from hero.deploy.card import ModelCard
+from hero.errors import DISTRIBUTION
 from hero.files import write_atomic
 from hero.method.measures import nrmse
 from hero.report.figures.style import save
@@ -153,6 +156,14 @@ def fake_metrics(run: str, values: dict[str, Any], **facts: Any) -> Metrics:
     identity = {"task": "burgers", "backbone": "fno", "strategy": "hero", "seed": 0}
     numbers = {"parameters": 44801, "best_step": 9500, "trajectories": 30, "val": values, "test": values}
     return Metrics(**{"run": run, **identity, "training": training, "versions": {"torch": "2.9.0"}, **numbers, **facts})
+
+
+def fake_card(config: RunConfig, run: str = "x", step: int = 0, **facts: Any) -> ModelCard:
+    """The card of an operator of a benchmark; `facts` replace fields."""
+    source, train = config.source, config.train
+    shapes = {"grid": source.space, "dt": source.dt, "history": train.history, "channels": 1, "bundle": train.bundle}
+    known = {"task": source.name, "settings": source.settings(), "channel_names": ("u",), "hero": version(DISTRIBUTION)}
+    return ModelCard(**{"run": run, "step": step, "test": vars(config.split("test")), **shapes, **known, **facts})
 
 
 def fake_row(

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.children import descendants
+
 PLACES = Path("/proc/net/tcp")
 """Where Linux lists its sockets."""
 LOOPBACK = "0100007F"
@@ -35,14 +37,8 @@ def listeners() -> Iterator[tuple[str, str]]:
 
 def sockets_of(process: int) -> set[str]:
     """The inodes of all sockets of a process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, StopIteration):
-            children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
-    found, waiting = set(), [process]
-    while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, [])
+    found = set()
+    for pid in (process, *descendants(process)):
         with contextlib.suppress(OSError):
             for descriptor in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):

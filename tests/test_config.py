@@ -56,24 +56,17 @@ def test_the_default_is_the_papers_implementation_section(task: str) -> None:
 def test_any_number_of_steps_gives_schedules_that_fit_it(steps: int) -> None:
     config = make_config(overrides={"train.steps": steps})
     assert 0 <= config.method.start < steps
-    for value in (
-        config.method.refresh,
-        config.method.warmup,
-        config.train.validate_every,
-        config.train.checkpoint_every,
-    ):
+    method, train = config.method, config.train
+    for value in (method.refresh, method.warmup, train.validate_every, train.checkpoint_every):
         assert 1 <= value <= steps
 
 
 def test_the_stored_form_holds_every_setting() -> None:
-    found = set(make_config(overrides={"backbone.name": "transolver"}).flat())
-    found |= set(make_config(overrides={"backbone.name": "unet"}).flat())
-    for strategy in STRATEGIES:
-        found |= set(make_config(overrides={"strategy": strategy}).flat())
-    for loss in LOSSES:
-        found |= set(make_config(overrides={"train.loss": loss}).flat())
-    for optimizer in (*OPTIMIZERS, "SGD"):
-        found |= set(make_config(overrides={"train.optimizer": optimizer, "optimizer.kwargs.nesterov": False}).flat())
+    parts = {"backbone.name": ("transolver", "unet"), "strategy": STRATEGIES, "train.loss": LOSSES}
+    parts |= {"train.optimizer": OPTIMIZERS}
+    chosen: list[dict[str, Any]] = [{key: name} for key, names in parts.items() for name in names]
+    chosen.append({"train.optimizer": "SGD", "optimizer.kwargs.nesterov": False})
+    found = {key for one in chosen for key in make_config(overrides=one).flat()}
     files = {f"data.{name}" for name in FileSettings.model_fields}  # stored where the data are files
     assert {key for key, _ in all_settings()} <= found | files
 
@@ -155,15 +148,9 @@ def test_both_spellings_of_the_optimizer_are_one_setting(tmp_path: Path) -> None
     assert ours.train.lr == 5e-3
 
 
-def test_sections_of_parts_that_are_not_chosen_are_checked_and_left_out() -> None:
+def test_sections_of_parts_that_are_not_chosen_are_left_out() -> None:
     config = make_config(overrides={"strategy": "push_forward", "loss.w_max": 20, "optimizer.refresh": 5})
     assert config == make_config(overrides={"strategy": "push_forward"})
-    with pytest.raises(HeroError, match=r"loss\.w_max=0\.5 should be greater"):
-        make_config(overrides={"loss.w_max": 0.5})
-    with pytest.raises(HeroError, match=r"choose one of: relative, mse, h1, balanced"):
-        make_config(overrides={"train.loss": "l2"})
-    with pytest.raises(HeroError, match=r"unknown setting 'loss\.wmax'; did you mean 'loss\.w_max'"):
-        make_config(overrides={"loss.wmax": 3})
 
 
 @pytest.mark.parametrize(
@@ -233,13 +220,6 @@ def test_modes_are_one_number_or_one_per_axis(tmp_path: Path) -> None:
             modes(wrong)
 
 
-def test_a_setting_that_the_backbone_does_not_read_is_refused() -> None:
-    with pytest.raises(HeroError, match=r"backbone\.heads does not apply to the backbone fno \(its settings: .*modes"):
-        make_config(overrides={"backbone.heads": 4})
-    with pytest.raises(HeroError, match=r"backbone\.width does not apply to the backbone my\.module:Net"):
-        make_config(overrides={"backbone.name": "my.module:Net", "backbone.width": 4})
-
-
 def test_arguments_of_ones_own_backbone_are_part_of_the_run(tmp_path: Path) -> None:
     name = {"backbone.name": "nowhere.installed:Net"}  # listing runs needs no import
     config = make_config(overrides={**name, "backbone.kwargs.width": 8, "backbone.kwargs.n_modes": [4, 4]})
@@ -278,6 +258,20 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
         ({"backbone.modes": 82}, ("backbone.modes=82", "160")),
         ({"task.resolution": 14}, ("task.resolution is 14", "task.cutoff")),
         ({"task.viscosity": "thick"}, ("task.viscosity", "'thick'")),
+        ({"train.steps": 1e300}, ("train.steps", "integer")),
+        ({"train.ema": 1}, ("train.ema=1", "less than 1")),
+        ({"train.warmup": 10_000}, ("train.warmup=10000", "train.steps=10000")),
+        ({"data.test_seed": 0}, ("data.train_seed=0", "data.test_seed")),
+        ({"backbone.heads": 4}, ("backbone.heads", "fno", "backbone.modes")),
+        ({"backbone.name": "my.module:Net", "backbone.width": 4}, ("backbone.width", "my.module:Net")),
+        ({"backbone.name": "unet", "backbone.levels": 9}, ("backbone.levels=9",)),
+        ({"loss.w_max": 0.5}, ("loss.w_max=0.5", "greater")),
+        ({"loss.wmax": 3}, ("'loss.wmax'", "'loss.w_max'")),
+        ({"train.loss": "l2"}, ("relative, mse, h1, balanced",)),
+        ({"strategy": "refiner", "backbone.residual": True}, ("backbone.residual",)),
+        ({"strategy": "refiner", "train.bundle": 5}, ("train.bundle",)),
+        ({"strategy": "refiner", "refiner.noise": 1.0}, ("refiner.noise",)),
+        ({"train.accumulate": 2, "train.loss": "balanced"}, ("train.accumulate=2", "balanced")),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(overrides: dict[str, Any], words: tuple[str, ...]) -> None:

@@ -9,7 +9,6 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ from torch import Tensor
 
 import hero as hero_module
 from conftest import Call, assert_refused, hero, tiny
+from fakes import fake_card
 from hero.data.windows import Context
 from hero.deploy import export
 from hero.deploy import exported as exported_files
-from hero.deploy.card import ModelCard
 from hero.deploy.export import Step, check, compiling_pays, export_run, in_float32, trace
 from hero.deploy.exported import FORMATS, decode, explained, load_stepper, processor
-from hero.errors import DISTRIBUTION, HeroError
+from hero.errors import HeroError
 from hero.method.rollout import as_stepper, rollout
 from hero.models import BACKBONES
 from hero.runs.checkpoint import read_weights
@@ -62,14 +61,6 @@ def files(trained: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def states(data_dir: Path, trained: Path) -> np.ndarray:
     return load_data(tiny(**CHANGES), "test", data_dir, "cpu").states[:, :2].numpy()
-
-
-def card_of(config: RunConfig, run: str = "x", step: int = 0, **more: Any) -> ModelCard:
-    source, train = config.source, config.train
-    shapes = {"grid": source.space, "dt": source.dt, "history": train.history, "channels": 1, "bundle": train.bundle}
-    test = {"name": "test", "trajectories": 3, "steps": 110, "seed": 773}
-    facts = {"task": source.name, "settings": source.settings(), "channel_names": ("u",), "hero": version(DISTRIBUTION)}
-    return ModelCard(run=run, step=step, test=test, **shapes, **facts, **more)
 
 
 def test_the_command_shows_the_differences_and_nothing_else(exported: tuple[Path, tuple[int, str, str]]) -> None:
@@ -129,7 +120,7 @@ def test_a_file_describes_itself_and_steps_in_python(
     step = load_stepper(trained / "export" / name, trust_code=True)
     train = load_data(tiny(**CHANGES), "train", data_dir, "cpu").states
     own = {"band": ((float(train.min()), float(train.max())),), "processor": processor() if name == "model.aot" else ""}
-    assert step.card == card_of(tiny(**CHANGES), trained.name, 5, **own)
+    assert step.card == fake_card(tiny(**CHANGES), trained.name, 5, **own)
     data = (trained / "export" / name).read_bytes()
     with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(trained / "export" / name) as archive:
         data = b"".join(map(archive.read, archive.namelist()))
@@ -178,7 +169,7 @@ def untrained(config: RunConfig) -> Step:
 )
 def test_every_backbone_exports(task: str, backbone: str) -> None:
     config = small(task, backbone)
-    card, step = card_of(config), untrained(config)
+    card, step = fake_card(config), untrained(config)
     data = 0.1 * torch.randn(3, 21, 1, *card.grid, generator=torch.Generator().manual_seed(0))
     program = trace(step, card)
     for kind in (FORMATS["onnx"], FORMATS["torch"]):  # compiling takes minutes for some
@@ -195,7 +186,7 @@ def test_a_refused_export_leaves_the_earlier_file(
     trained: Path, data_dir: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (files / "model.pt2").read_bytes()
-    program = trace(untrained(tiny(**CHANGES, seed=1)), card_of(tiny(**CHANGES)))
+    program = trace(untrained(tiny(**CHANGES, seed=1)), fake_card(tiny(**CHANGES)))
     monkeypatch.setattr(export, "trace", lambda *_: program)
     with pytest.raises(HeroError, match="is not the operator"):
         export_run(trained, data_dir, files, ["torch"])
@@ -237,7 +228,7 @@ def test_an_export_computes_in_float32_where_the_run_has_mixed_precision() -> No
 def test_a_model_too_large_for_one_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exported_files, "ONNX_LIMIT", 100)
     model = torch.nn.Linear(32, 32)
-    program = trace(Step(model, as_stepper(model), 1), card_of(tiny()))
+    program = trace(Step(model, as_stepper(model), 1), fake_card(tiny()))
     with pytest.raises(HeroError, match=r"2 GB; use the format torch\.$"), explained("it", "try"):
         FORMATS["onnx"].encode(program, "{}")
 

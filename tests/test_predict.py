@@ -16,13 +16,11 @@ import torch
 from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
-from fakes import untrained
-from hero.data import Split
+from fakes import fake_card, untrained
 from hero.data.files.recording import Axis
 from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
 from hero.deploy import predict as module
-from hero.deploy.card import ModelCard
 from hero.deploy.exported import Exported
 from hero.deploy.model_folder import Operator
 from hero.deploy.outputs import RolloutHeader, create
@@ -101,22 +99,7 @@ def test_errors_on_the_way_are_those_of_an_evaluation(run: Path, data_dir: Path,
         assert f"{result.errors['nrmse'][:, t - 1].mean():.4g}" in out
 
 
-def card(**changes: Any) -> ModelCard:
-    values: dict[str, Any] = {
-        "run": "r",
-        "step": 0,
-        "task": "burgers",
-        "settings": {"resolution": 8, "cutoff": 1},
-        "test": vars(Split("test", 2, 10, 0)),
-        "grid": (8,),
-        "dt": 0.5,
-        "history": 1,
-        "channels": 1,
-        "bundle": 1,
-        "channel_names": ("u",),
-        "hero": "0",
-    }
-    return ModelCard(**values | changes)
+EIGHT = {"task__resolution": 8, "task__cutoff": 1, "backbone__modes": 2}
 
 
 def growing(context: Context) -> Tensor:
@@ -124,7 +107,7 @@ def growing(context: Context) -> Tensor:
 
 
 def rolled(states: Tensor, steps: int, path: Path, step: Any = growing, **changes: Any) -> module.Prediction:
-    operator = Operator(torch.nn.Identity(), file=Exported(card(**changes), step))
+    operator = Operator(torch.nn.Identity(), file=Exported(fake_card(tiny(**EIGHT), **changes), step))
     return RolloutWriter(operator, Trajectories(states[:, None]), steps).into(path)
 
 

@@ -210,13 +210,6 @@ def test_loss_and_sampler_equal_their_naive_twins(
     torch.testing.assert_close(made[0], expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize(("key", "value"), [("backbone.residual", True), ("train.bundle", 5), ("refiner.noise", 1.0)])
-def test_what_it_cannot_use_is_refused_with_a_remedy(key: str, value: object) -> None:
-    with pytest.raises(HeroError, match=key) as refused:
-        make_config(overrides={"strategy": "refiner", key: value})
-    assert str(refused.value).endswith(".")
-
-
 def test_an_export_is_refused_for_the_numbers_that_it_could_not_draw() -> None:
     strategy, data = config_of().make_strategy(), data_of()
     model = operator_of(strategy, fno(1), data)
