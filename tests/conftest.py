@@ -54,6 +54,9 @@ TINY: dict[str, Any] = {
     "train.compile": "false",
 }
 
+SHORT = {"backbone.width": 4, "backbone.modes": 3, "train.batch": 4, "train.steps": 4, "train.unroll": 2}
+SHORT |= {"train.compile": "false"}
+"""Settings of a few updates on a small file."""
 
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
 FIRST = ("cluster", "export", "studies", "parallel", "sweep", "crashes", "bench", "page", "report", "files",

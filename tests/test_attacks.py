@@ -173,11 +173,8 @@ def test_files_of_strangers_fill_nothing(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def own_run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    folder = tmp_path_factory.mktemp("attacked")
-    given = ["train", "burgers", *options(train__steps=1), "--runs", str(folder / "runs"), "--data", str(data_dir)]
-    assert main(given) == 0
-    return next((folder / "runs").iterdir())
+def own_run(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path_factory.mktemp("attacked") / finished.name))
 
 
 def oversize(run: Path) -> list[tuple[int, str]]:

@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import tiny
 from hero.data.windows import Batches
 from hero.method.rollout import rollout
 from hero.models import BACKBONES
-from hero.runs.config import RunConfig, make_config
+from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES, Strategy
 from hero.training.schedule import augment
 from test_backbones import SMALL
@@ -26,25 +27,11 @@ TASKS = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
 
 def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
     """A run of a few updates on a tiny grid: whatever a strategy does later begins before and after the stop."""
-    return make_config(
-        overrides={
-            "strategy": strategy,
-            "task.name": TASKS[dims],
-            "task.resolution": 8 if dims == 3 else 12,
-            "task.cutoff": 1 if dims == 3 else 2,
-            "task.substeps": 1,
-            "task.warmup": 0,
-            "backbone.name": backbone,
-            **SMALL[backbone],
-            "data.train_trajectories": 3,
-            "data.train_steps": 6,
-            "train.steps": STEPS,
-            "train.batch": 4,
-            "train.unroll": 3,
-            "hero.start": 1,
-            "hero.refresh": 2,
-        }
-    )
+    task = {"task.name": TASKS[dims], "task.resolution": 8 if dims == 3 else 12, "task.cutoff": 1 if dims == 3 else 2}
+    network = {"backbone.modes": None, "backbone.name": backbone, **SMALL[backbone]}
+    data = {"data.train_trajectories": 3, "data.train_steps": 6, "train.batch": 4, "train.unroll": 3}
+    own = {"train.steps": STEPS, "hero.start": 1, "hero.refresh": 2, "task.warmup": 0}
+    return tiny(strategy=strategy, **task, **network, **data, **own)
 
 
 def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Batches]:

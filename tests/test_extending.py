@@ -59,16 +59,6 @@ def test_a_toy_candidate_and_diagnostic_are_ranked_and_logged(runs: Path) -> Non
     assert last["frozen.mean"] >= 0
 
 
-def test_they_are_on_the_page_under_their_display_names(runs: Path, tmp_path: Path) -> None:
-    code, _, err = extended("report", "--runs", runs, "--data", runs / "data", "--out", tmp_path / "page.html")
-    assert code == 0, err
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for name in ("Weighted steps", "Stencil", "Damped advection", "frozen state"):
-        assert name in page, name
-    (path,) = runs.glob("damped_advection-stencil-weighted_steps-*")
-    assert "Worst nRMSE@50" in (path / "report.html").read_text(encoding="utf-8")
-
-
 def test_a_toy_study_has_its_rows_and_columns_in_the_table_and_on_the_page(runs: Path, tmp_path: Path) -> None:
     small = settings(backbone__width=None, backbone__modes=None)
     folders = ("--runs", runs, "--data", runs / "data")

@@ -27,15 +27,9 @@ STATES, POINTS = 14, 8
 PLAIN: dict[str, Any] = {"train.batch": 4, "train.compile": "false", "train.lr": 1e-9, "train.normalise": False}
 
 
-class Small(nn.Module):
+def small(inputs: int) -> nn.Module:
     """A network that is no projection of its input."""
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv1d(inputs, 4, 3, padding=1), nn.Conv1d(4, 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.first(x)))
+    return nn.Sequential(nn.Conv1d(inputs, 4, 3, padding=1), nn.Tanh(), nn.Conv1d(4, 2, 1))
 
 
 @pytest.mark.parametrize("field", [False, True])
@@ -43,7 +37,7 @@ class Small(nn.Module):
 def test_a_rollout_is_the_loop_with_concatenation(field: bool, way: Any) -> None:
     torch.manual_seed(0)
     history, steps, space = 2, 5, (POINTS,)
-    model = Small(history * 2 + 1 + 3).double()
+    model = small(history * 2 + 1 + 3).double()
     states, mu = torch.randn(3, history, 2, *space).double(), torch.randn(3, 1).double()
     forcing = torch.randn(3, steps + 1, 3, *(space if field else ())).double()
     made = way(model, Context(states, mu, forcing), steps)
@@ -214,7 +208,7 @@ def forced(tmp_path_factory: pytest.TempPathFactory) -> tuple[hero.Result, np.nd
     f = (3 + 2 * rng.normal(size=(6, STATES, 1))).astype(np.float32)
     root = tmp_path_factory.mktemp("forced")
     settings = {"train.batch": 4, "train.compile": "false", "train.unroll": 2}
-    return hero.train(u, Small(3), "one_step", steps=3, forcing=f, settings=settings, **folders(root)), u, f
+    return hero.train(u, small(3), "one_step", steps=3, forcing=f, settings=settings, **folders(root)), u, f
 
 
 def test_it_is_standardised_by_the_training_data(forced: tuple[hero.Result, np.ndarray, np.ndarray]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from conftest import tiny
 from hero.data import TASKS
@@ -133,19 +133,6 @@ def test_every_benchmark_keeps_what_its_equation_says(task: str, tmp_path: Path)
     assert set(keep_words(find_structure(config, sample_data(config, tmp_path)).invariants)) == KEPT[task]
 
 
-class Rough(nn.Module):
-    """A small network that keeps nothing."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.net = nn.Sequential(nn.Conv1d(inputs, 6, 3, padding=1), nn.Tanh(), nn.Conv1d(6, outputs, 3, padding=1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.net(x)
-        return out
-
-
 NAMES = ("a", "b")
 RULES = ["mean", "norm", "norm_cap", "limit=0.2", "mean,norm", "mean,norm_cap", "low=-0.1,high=0.3", "low=-0.1,mean",
          "mean,low=-0.2,high=0.2", "total", "total,low=-0.1,high=0.5"]  # fmt: skip
@@ -185,7 +172,8 @@ def test_the_projection_is_its_twin(keep: str, weighted: bool) -> None:
     weights = torch.rand(2, 12).double() if weighted else None
     if weights is not None:
         weights[0, 3:5] = 0  # masked
-    operator = Kept(Rough(4, 4), parse_keep(keep.split(","), NAMES), 2, history=2, weights=weights).double()
+    rough = nn.Sequential(nn.Conv1d(4, 6, 3, padding=1), nn.Tanh(), nn.Conv1d(6, 4, 3, padding=1))
+    operator = Kept(rough, parse_keep(keep.split(","), NAMES), 2, history=2, weights=weights).double()
     x = 0.5 * torch.randn(3, 4, 12, dtype=torch.float64)
     if "low" in keep:
         x = x.clamp(-0.1, 0.2)  # a state that is within the bounds

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 import hero
-from conftest import Call, assert_refused
+from conftest import SHORT, Call, assert_refused
 from foreign import pdebench_cfd
 from hero.data.files.checks import tidy
 from hero.data.formats import open_recording
@@ -37,14 +37,7 @@ POINTS = 16
 OUTSIDE = np.zeros((2, POINTS), bool)
 OUTSIDE[0, 3:6] = OUTSIDE[1, 4:9] = True
 VALID = torch.from_numpy(~OUTSIDE)
-SMALL: dict[str, Any] = {
-    "strategy": "push_forward",
-    "backbone.width": 4,
-    "backbone.modes": 4,
-    "train.batch": 5,
-    "train.steps": 4,
-    "train.compile": "false",
-}
+SMALL: dict[str, Any] = {**SHORT, "strategy": "push_forward"}
 
 
 def waves(count: int = 10, frames: int = 12, points: int = POINTS) -> np.ndarray:
@@ -153,7 +146,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Run:
     """A short run on it, with a history and a bundle."""
-    config = make_config(overrides=settings(folder, **{"train.history": 2, "train.bundle": 2, "train.unroll": 2}))
+    config = make_config(overrides=settings(folder, **{"train.history": 2, "train.bundle": 2}))
     found = train(config, folder / "runs", folder / "data")
     evaluate(found, folder / "data")
     return Run(found)
@@ -287,7 +280,7 @@ FIELDS = ~OUTSIDE[[0, 1, 0]]
 )
 def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.ndarray | None, tmp_path: Path) -> None:
     path = write_hdf5(tmp_path, masked(waves()))
-    overrides = {**SMALL, "backbone.modes": 3, "data.path": str(path), **more}
+    overrides = {**SMALL, "data.path": str(path), **more}
     config = make_config(overrides=overrides)
     data = load_data(config, "train", tmp_path, "cpu")
     assert config.source.masked == (valid is not None)
@@ -380,8 +373,7 @@ def slopes_of(strategy: str, folder: Path, scale: float, offset: float, fill: fl
     u[:, :, 1] = offset + scale * (u[:, :, 1] - 300)
     path = folder / f"{scale:g}.npy"
     np.save(path, masked(u.astype(np.float32)))
-    more = {"strategy": strategy, "train.unroll": 2, "train.batch": 4, "hero.start": 0, "hero.lambda_max": 0.5}
-    more |= {"hero.warmup": 1}
+    more = {"strategy": strategy, "hero.start": 0, "hero.lambda_max": 0.5, "hero.warmup": 1}
     chosen = settings(folder, **{"data.path": str(path), "train.noise": 0.01, **more})
     read = {"strategy", "backbone", "data", "train", STRATEGIES[strategy].section}
     config = make_config(overrides={key: value for key, value in chosen.items() if key.split(".")[0] in read})

@@ -23,22 +23,18 @@ from hero.evaluation.evaluate import evaluate
 from hero.paper import studies as ood
 from hero.paper.studies import SHIFTS, Shift, shifted
 from hero.runs.checkpoint import read_weights, save_weights
-from hero.runs.config import RunConfig, make_config
+from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.training.loop import train
+from test_backbones import SMALL
 
 FINER = Shift("finer", "48 points", {"resolution": 48})
 WEAKER = Shift("weaker", "viscosity 1e-3", {"viscosity": 1e-3})
 NO_SHIFT = Shift("none", "no shift", {})
 
 
-WITH_HISTORY: dict[str, Any] = {
-    "strategy": "push_forward",
-    "train__history": 2,
-    "train__normalise": True,
-    "data__val_steps": 101,
-    "data__test_steps": 101,
-}
+WITH_HISTORY: dict[str, Any] = {"strategy": "push_forward", "train__history": 2, "train__normalise": True}
+WITH_HISTORY |= {"data__val_steps": 101, "data__test_steps": 101}
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +56,7 @@ def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path
     stored = Run(run).stored_metrics
     result = shifted(run, data_dir, NO_SHIFT)
     assert result.metrics == stored.test
-    assert {key: getattr(result, key) for key in ("task", "strategy", "seed")} == {
-        "task": "burgers",
-        "strategy": "push_forward",
-        "seed": 0,
-    }
+    assert (result.task, result.strategy, result.seed) == ("burgers", "push_forward", 0)
     with np.load(run / "errors.npz") as own, np.load(run / "evaluations" / "test.npz") as found:
         assert np.array_equal(own["nrmse"], found["nrmse"])
 
@@ -87,9 +79,6 @@ def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, d
     assert json.loads(files[0].read_text())["metrics"] == second.metrics
 
 
-# The same functions on every grid.
-
-
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("resolution", [18, 36])
 def test_resampling_a_trigonometric_polynomial_is_exact(dims: int, resolution: int) -> None:
@@ -107,31 +96,15 @@ def test_resampling_a_trigonometric_polynomial_is_exact(dims: int, resolution: i
     torch.testing.assert_close(resample(fine, 12, dims), coarse, rtol=0, atol=1e-12)
 
 
-FLOW: dict[str, Any] = {
-    "task.name": "kolmogorov_flow",
-    "task.resolution": 16,
-    "task.warmup": 40,
-    "task.substeps": 2,
-    "data.test_trajectories": 2,
-    "data.test_steps": 100,
-    "backbone.width": 2,
-    "backbone.modes": 3,
-    "train.steps": 10,
-}
-
-
 def test_trajectories_on_every_grid_begin_at_the_same_function(data_dir: Path) -> None:
     """A warm-up of 40 steps on the other grid would end elsewhere: the task's own states differ by 10 % and more."""
-    config = make_config(overrides=FLOW)
+    config = tiny(task__name="kolmogorov_flow", task__resolution=16, task__warmup=40, task__substeps=2)
     settings = {"resolution": 24, "substeps": 3}
     own = load_split(config.source.task, config.split("test"), data_dir)[:, 0, ..., ::2, ::2]  # the common points
     found = load_split(changed_task(config, settings, data_dir), config.split("test"), data_dir)[:, 0, ..., ::3, ::3]
     torch.testing.assert_close(found, own, rtol=0, atol=2e-6 * float(own.abs().max()))
     naive = load_split(config.source.task.with_settings(settings), Split("test", 2, 0, 773), data_dir)[:, 0]
     assert float((naive[..., ::3, ::3] - own).norm() / own.norm()) > 0.1
-
-
-# A perfect model scores zero, and only a perfect one.
 
 
 class SolverStep(nn.Module):
@@ -150,16 +123,11 @@ class SolverStep(nn.Module):
         return self.steppers[points](u)
 
 
-class Bound(nn.Module):
+class Bound(nn.Linear):
     """A map between the 32 points of the training grid."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.map = nn.Linear(32, 32)
-
-    def forward(self, u: Tensor) -> Tensor:
-        out: Tensor = self.map(u)
-        return out
+        super().__init__(32, 32)
 
 
 def foreign(cls: str, **kwargs: Any) -> RunConfig:
@@ -185,22 +153,12 @@ def test_the_true_step_of_the_shifted_task_scores_zero(
     assert shifted(run, data_dir, other).metrics["nrmse@100"] > 0.1
 
 
-# Which models can work on another grid.
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {"strategy": "refiner"},
         {**WITH_HISTORY, "train__bundle": 3, "train__unroll": 3, "backbone__coordinates": True},
-        {
-            "strategy": "one_step",
-            "backbone__name": "transolver",
-            "backbone__modes": None,
-            "backbone__heads": 2,
-            "backbone__slices": 4,
-            "backbone__depth": 1,
-        },
+        {"strategy": "one_step", "backbone__modes": None, "backbone__name": "transolver", **SMALL["transolver"]},
     ],
     ids=["refiner", "bundle", "transolver"],
 )
@@ -219,9 +177,6 @@ def test_a_model_that_holds_its_grid_says_so(tmp_path: Path, data_dir: Path) -> 
     with pytest.raises(HeroError, match=r"test_ood:Bound, trained on 32 points, .* on 48 .*'task.resolution_48' out"):
         shifted(run, data_dir, FINER)
     assert not (run / "evaluations" / "task.resolution_48.json").exists()
-
-
-# The truth under the paper's shifts is true.
 
 
 @pytest.mark.parametrize("name", SHIFTS)

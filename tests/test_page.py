@@ -39,17 +39,11 @@ METHODS, SEEDS = ("push_forward", "hero"), (0, 1)
 def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """Two methods with two seeds in 1D, a run in 2D and one in 3D, trained and evaluated."""
     folder = tmp_path_factory.mktemp("runs")
-    small = {
-        "backbone__width": 2,
-        "backbone__modes": 3,
-        "task__cutoff": 2,
-        "train__steps": 2,
-        "train__validate_every": 2,
-    }
+    small = {"backbone__width": 2, "backbone__modes": 3, "task__cutoff": 2, "task__warmup": 0, "train__steps": 2}
     rare = {"train__validate_every": 20, "train__checkpoint_every": 20}
     configs = [tiny(strategy=method, seed=seed, **rare) for method in METHODS for seed in SEEDS]
-    configs.append(tiny(task__name="kolmogorov_flow", task__resolution=16, task__warmup=0, **small))
-    configs.append(tiny(task__name="swift_hohenberg", task__resolution=12, task__warmup=0, **small))
+    grids = {"kolmogorov_flow": 16, "swift_hohenberg": 12}
+    configs += [tiny(task__name=name, task__resolution=points, **small) for name, points in grids.items()]
     for config in configs:
         evaluate(train(config, folder, data_dir), data_dir)
     hostile = Path(folder / configs[-1].run_id())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import Call, assert_refused
+from conftest import SHORT, Call, assert_refused
 from fakes import spectrum_of
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
@@ -31,16 +31,7 @@ from hero.study.records import rollout_columns
 from hero.training.loop import train
 
 LAT, LON, STEPS = np.linspace(70.0, -70.0, 8), np.arange(12) * 30.0, 40
-TRAINING = {
-    "train.steps": 2,
-    "train.batch": 4,
-    "train.unroll": 2,
-    "train.compile": "false",
-    "train.validate_every": 2,
-    "backbone.width": 4,
-    "backbone.modes": 3,
-    "data.rollout": 3,
-}
+TRAINING = {**SHORT, "train.steps": 2, "data.rollout": 3}
 
 
 def land() -> np.ndarray:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import Call, assert_refused, tiny
+from conftest import SHORT, Call, assert_refused, tiny
 from fakes import fake_card, untrained
 from hero.data.files.recording import Axis
 from hero.data.formats import open_recording
@@ -250,14 +250,7 @@ def flow(path: Path, scalars: bool = True, seed: int = 0, points: int = 16) -> n
     return u
 
 
-FILE_RUN = {
-    "strategy": "one_step",
-    "backbone.width": 4,
-    "backbone.modes": 3,
-    "train.unroll": 2,
-    "train.steps": 5,
-    "train.compile": "false",
-}
+FILE_RUN = {**SHORT, "strategy": "one_step"}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hero.analysis.doctor import diagnose
 from hero.data.files.recording import resampled
 from hero.data.formats import open_recording
 from hero.results import Result
-from test_files import FNO, SMALL, settings, through_the_flow, waves
+from test_files import FNO, SMALL, settings, waves
 from test_formats_arrays import whole
 from test_own_files import names_of
 
@@ -115,13 +115,6 @@ def test_a_file_per_state(tmp_path: Path, kind: str) -> None:
     if kind in ("h5", "nc", "csv", "parquet", "vtk", "vtu", "vti"):
         np.testing.assert_allclose(recording.axes[1].coordinates, np.arange(6) / 6)
     assert any("trajectory, time" in note and "sim_{b}/t_{t}" in note for note in recording.notes)
-
-
-def test_states_go_through_the_flow(tmp_path: Path, call: Call) -> None:
-    u = waves(3, 12, 2, 8, 6).astype("f8")
-    run = through_the_flow(write_states(tmp_path / "f", "csv", u), tmp_path, call)
-    assert run.config.source.space == (8, 6)
-    assert run.config.data.train_steps == 11  # type: ignore[attr-defined]
 
 
 def test_images_are_states(tmp_path: Path) -> None:

@@ -11,33 +11,22 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.method.candidates import CANDIDATES
 from hero.method.distance import EPS
 from hero.method.domain import SpectralNoise
 from hero.models import FNO
-from hero.runs.config import RunConfig, make_config
+from hero.runs.config import RunConfig
 from hero.strategies import base
 
 K, START, REFRESH, WARMUP = 4, 3, 2, 4
 
 
 def config_for(strategy: str, loss: str) -> RunConfig:
-    return make_config(
-        overrides={
-            "strategy": strategy,
-            "train.loss": loss,
-            "train.steps": 20,
-            "train.unroll": K,
-            "hero.start": START,
-            "hero.refresh": REFRESH,
-            "hero.warmup": WARMUP,
-            "hero.lambda_max": 0.3,
-            "hero.margin": 0.05,
-            "hero.beta": 4.0,
-            "hero.perturbation": 0.1,
-        }
-    )
+    own = {"start": START, "refresh": REFRESH, "warmup": WARMUP, "lambda_max": 0.3, "margin": 0.05, "beta": 4.0}
+    hero = {f"hero__{name}": value for name, value in own.items()}
+    return tiny(strategy=strategy, train__loss=loss, train__unroll=K, hero__perturbation=0.1, **hero)
 
 
 def model_of(dims: int, seed: int = 0) -> nn.Module:
@@ -75,11 +64,8 @@ def absolute(tau: list[Tensor], truth: Tensor, loss: str) -> Tensor:
 
 def naive_diagnostics(tau: list[Tensor], truth: Tensor) -> list[float]:
     """E_roll, E_spec, E_energy and E_growth of one trajectory; ‖·‖ sums over channels."""
-    e, steps, space = (
-        [d(v, w).item() for v, w in zip(tau, truth, strict=True)],
-        len(tau),
-        tuple(range(1, truth.dim() - 1)),
-    )
+    e, steps = [d(v, w).item() for v, w in zip(tau, truth, strict=True)], len(tau)
+    space = tuple(range(1, truth.dim() - 1))
     spec, drift = 0.0, 0.0
     for v, w in zip(tau, truth, strict=True):
         a, b = (torch.fft.fftn(u, dim=space).abs() for u in (v, w))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import SHORT
 from foreign import pdebench
 from hero.data.files import trajectories
 from hero.data.files.handles import KEPT, close_hdf5
@@ -20,29 +21,16 @@ from hero.method.rollout_errors import rollout_errors
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import load_data
 from hero.study.cost.count import describe
+from test_files import waves as travelling
 
 LAZY, WHOLE = 1e-7, 4.0
 """GB of data.memory."""
-SMALL = {
-    "strategy": "push_forward",
-    "train.steps": 7,
-    "train.unroll": 2,
-    "train.batch": 4,
-    "train.checkpoint_every": 3,
-    "train.validate_every": 7,
-    "train.compile": "false",
-    "train.device": "cpu",
-    "backbone.modes": 4,
-    "backbone.width": 6,
-    "backbone.depth": 1,
-}
+SMALL = {**SHORT, "strategy": "push_forward", "train.device": "cpu"}
 
 
-def waves(count: int = 12, frames: int = 9, points: int = 16) -> np.ndarray:
-    """(trajectory, time, 1, x)."""
-    phase = np.random.default_rng(0).random((count, 1, 1))
-    x, t = np.arange(points) / points, np.arange(frames)[:, None] / 10
-    return np.sin(2 * np.pi * (x - t + phase))[:, :, None].astype(np.float32) + 3 * phase[..., None].astype(np.float32)
+def waves(count: int = 12) -> np.ndarray:
+    """(trajectory, time, 1, x) with a mean."""
+    return 3 + travelling(count, 9, 1, 16)
 
 
 @pytest.fixture
@@ -166,15 +154,8 @@ class Counted:
 
     def trajectories(self, path: Path) -> FileTrajectories:
         count, frames, _, points = self.states.shape
-        recording = Recording(
-            "toy",
-            (path,),
-            (Channel("u"),),
-            (Axis("x", np.arange(points)),),
-            1.0,
-            [self.trajectory(number) for number in range(count)],
-            field_names=("mask",),
-        )
+        axes, runs = (Axis("x", np.arange(points)),), [self.trajectory(number) for number in range(count)]
+        recording = Recording("toy", (path,), (Channel("u"),), axes, 1.0, runs, field_names=("mask",))
         return FileTrajectories(recording, [Part(n, 0, frames) for n in range(count)], ["mask"])
 
 
