@@ -61,9 +61,8 @@ SHORT |= {"train.compile": "false"}
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
 FIRST = ("cluster", "export", "studies", "parallel", "sweep", "crashes", "bench", "page", "report", "files",
          "resume", "loggers", "cli", "backbones", "foreign", "doctor", "examples", "own_loop")  # fmt: skip
-# Files that one worker runs, because they need the same slow library: ONNX; JAX and neuraloperator; a browser.
-TOGETHER = {"notebooks": "export", "tutorials": "export", "exponax": "peers", "own_loop": "peers",
-            "page_channels": "page"}  # fmt: skip
+# Files that one worker runs, because they need the same slow library: ONNX; JAX and neuraloperator.
+TOGETHER = {"tutorials": "export", "exponax": "peers", "metrics": "peers", "own_loop": "peers"}
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

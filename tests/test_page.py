@@ -6,13 +6,13 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib import colormaps
 
 from conftest import Later, tiny
 from hero.evaluation.evaluate import evaluate
@@ -20,10 +20,15 @@ from hero.files import write_json
 from hero.report.inputs import gather
 from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import write_page
+from hero.report.page.player import LEVELS
 from hero.report.tables import format_number
+from hero.report.views import GREY, SIGNED, UNSIGNED, channel_titles
+from hero.runs.folder import Run
 from hero.runs.records import FIRST_ROLLOUT_FILE, ROLLOUT_FILE, read_rollout, write_arrays
 from hero.study.records import ROLLOUT_COLUMNS
 from hero.training.loop import train
+from test_pictures import errors_of as arrays_of
+from test_pictures import rollout_of, weather_run
 
 playwright = Later("playwright.sync_api")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -62,18 +67,12 @@ def errors_of(folder: Path, method: str) -> np.ndarray:
     return np.stack([np.load(folder / run_name(folder, method, seed) / "errors.npz")["nrmse"] for seed in SEEDS])
 
 
-@contextmanager
-def launched() -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
         yield browser
         browser.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as browser:
-        yield browser
 
 
 class Watched:
@@ -440,3 +439,80 @@ def test_the_page_of_a_diverged_run(browser: Any, runs: Path, data_dir: Path, tm
     assert "nRMSE ∞" in page.locator("#player-step").inner_text()
     watched.assert_quiet()
     watched.context.close()
+
+
+@pytest.fixture(scope="module")
+def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return weather_run(tmp_path_factory.mktemp("people"))
+
+
+@pytest.fixture(scope="module")
+def weather_page(browser: Any, weather: Path) -> Iterator[Any]:
+    """The page of people's data: north is up, a channel can be chosen, masked points are grey."""
+    watched = Watched(browser, write_page(gather([weather.name], weather.parent), weather / "report.html"))
+    yield watched.page
+    watched.assert_quiet()
+    watched.context.close()
+
+
+def choose(page: Any, channel: int) -> None:
+    page.select_option("#player-channel", index=channel)
+    page.select_option("#curve-channel", index=channel + 1)
+
+
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_field_is_drawn_as_its_coordinates_say(weather_page: Any, weather: Path, channel: int) -> None:
+    """Pixels are the colours that numpy gives, with the rows from south to north."""
+    choose(weather_page, channel)
+    stored = rollout_of(weather).truth[:, channel].astype(float)  # (time, latitude from north, longitude)
+    low, high = np.nanmin(stored), np.nanmax(stored)
+    name = UNSIGNED
+    if channel:  # the wind changes its sign
+        low, high, name = -max(-low, high), max(-low, high), SIGNED
+    shown = np.flipud(stored[0])
+    levels = np.rint(LEVELS * (np.nan_to_num(shown, nan=low) - low) / (high - low)) / LEVELS
+    expected = np.rint(255 * colormaps[name](levels)[..., :3])
+    expected[np.isnan(shown)] = tuple(bytes.fromhex(GREY[1:]))
+    np.testing.assert_allclose(pixels(weather_page, 0), expected, atol=1)
+    assert np.isnan(shown).any() == (channel == 0)
+
+
+def test_the_axes_of_a_picture_are_named(weather_page: Any) -> None:
+    scales = weather_page.locator("#player-fields figure").first
+    assert scales.locator(".up span").all_text_contents() == ["80", "latitude [°N]", "−80"]
+    assert scales.locator(".across span").all_text_contents() == ["0", "longitude [°E]", "360"]
+    box = scales.locator("canvas.map").bounding_box()
+    assert box["width"] / box["height"] == pytest.approx(360 / 160, rel=0.02)
+
+
+def test_choosing_a_channel_changes_picture_and_title(weather_page: Any, weather: Path) -> None:
+    choose(weather_page, 0)
+    before = [pixels(weather_page, number) for number in range(3)]
+    assert weather_page.locator("#player-channel option").all_text_contents() == channel_titles(
+        Run(weather).config.source
+    )
+    choose(weather_page, 1)
+    assert weather_page.locator("#player-title").inner_text() == "u10 [m s-1]"
+    assert all((pixels(weather_page, number) != before[number]).any() for number in range(3))
+    errors = arrays_of(weather)["channel_vrmse"][rollout_of(weather).trajectory, :, 1]
+    assert f"VRMSE {errors[0]:.3g}"[:9] in weather_page.locator("#player-step").inner_text()
+
+
+def test_curves_are_the_means_of_the_file_for_all_and_for_single_channels(weather_page: Any, weather: Path) -> None:
+    arrays = arrays_of(weather)
+    chart = weather_page.locator("#curve-panels .chart")
+
+    def read() -> list[float]:
+        chart.locator(".plot").press("End")
+        return [float(one.get_attribute("data-value")) for one in chart.locator(".legend .value").all()]
+
+    for name in ("vrmse", *range(2)):
+        weather_page.select_option("#curve-channel", index=0 if name == "vrmse" else name + 1)
+        keys = [prefix + ("vrmse" if name == "vrmse" else "channel_vrmse") for prefix in ("", "persistence_", "mean_")]
+        curves = [arrays[key] if name == "vrmse" else arrays[key][..., name] for key in keys]
+        assert read() == pytest.approx([float(curve[:, -1].mean()) for curve in curves], rel=1e-8)
+        titles = ["weather, FNO", "weather, FNO: t2m", "weather, FNO: u10"]
+        assert chart.locator("h3").inner_text() == titles[0 if name == "vrmse" else name + 1]
+    assert chart.locator("path.baseline").count() == 2
+    assert chart.locator(".threshold").count() == 0
+    assert chart.locator(".tick:not(.y)").all_text_contents() == ["1", "2", "3"]  # there is no step 1.5

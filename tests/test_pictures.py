@@ -1,6 +1,6 @@
 """Pictures of people's data: axes as their coordinates say, every channel, colours by its sign, masks and baselines.
 
-What the page does with them in a browser is in test_page_channels.py.
+What the page does with them in a browser is in test_page.py.
 """
 
 from __future__ import annotations

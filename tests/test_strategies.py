@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
+from hero.data import TASKS
 from hero.data.windows import Batch, Context
 from hero.method.candidates import CANDIDATES
 from hero.method.distance import EPS
@@ -29,9 +31,9 @@ def config_for(strategy: str, loss: str) -> RunConfig:
     return tiny(strategy=strategy, train__loss=loss, train__unroll=K, hero__perturbation=0.1, **hero)
 
 
-def model_of(dims: int, seed: int = 0) -> nn.Module:
+def model_of(dims: int, seed: int = 0, bundle: int = 1) -> nn.Module:
     torch.manual_seed(seed)
-    return FNO(1, 1, width=3, modes=(2,) * dims, depth=1).double()
+    return FNO(1, bundle, width=3, modes=(2,) * dims, depth=1).double()
 
 
 def window(dims: int, step: int, seed: int = 7) -> tuple[Tensor, Tensor, Generator]:
@@ -180,3 +182,92 @@ def test_compiled_losses_have_the_value_and_the_gradients(
             told = {name: x for name, x in loss.statistics.items() if step != START or name not in CANDIDATES}
             found.append((loss.value.detach(), [p.grad for p in parameters], told))
         torch.testing.assert_close(*found)
+
+
+def series(steps: int) -> Batch:
+    data = torch.randn(3, steps + 1, 1, 32, generator=Generator().manual_seed(1), dtype=torch.float64)
+    return batch_of(data[:, 0], data[:, 1:], 0, Generator())
+
+
+@pytest.mark.parametrize("loss", ["relative", "mse"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_recurrent_training_equals_its_naive_twin(residual: bool, loss: str) -> None:
+    config = tiny(strategy="recurrent", backbone__residual=residual, train__loss=loss, train__unroll=8)
+    model, batch = config.build_operator().double(), series(8)
+    backbone = model.backbone if residual else model
+
+    def step(u: Tensor) -> Tensor:
+        return u + backbone(u) if residual else backbone(u)
+
+    twin = torch.zeros((), dtype=torch.float64)
+    for u, truth in zip(batch.context.states[:, 0], batch.truth, strict=True):
+        twin = twin + absolute(unroll(step, u, 8), truth, loss) / len(batch.truth)
+    assert_same(model, config.make_strategy().loss(model, batch).value, twin)
+
+
+@pytest.mark.parametrize(("other", "steps"), [("one_step", 1), ("push_forward", 5)])
+def test_recurrent_training_is_another_strategy_at_its_ends(other: str, steps: int) -> None:
+    """N = 1 is one_step, here in residual form, and N = K from any state is push_forward."""
+    configs = [tiny(strategy=s, train__unroll=steps, backbone__residual=True) for s in ("recurrent", other)]
+    model, batch = configs[0].build_operator().double(), series(steps)
+    values = [config.make_strategy().loss(model, batch).value for config in configs]
+    torch.testing.assert_close(*values, rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(value, list(model.parameters())) for value in values]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
+    windows = [config.windows(torch.arange(44.0).reshape(4, 11, 1, 1)) for config in configs]
+    assert torch.equal(windows[0](3).context.states, windows[1](3).context.states)
+
+
+@pytest.mark.parametrize("starts", ["any", "first"])
+def test_windows_from_the_first_state_alone(starts: str) -> None:
+    config = tiny(strategy="recurrent", recurrent__starts=starts, train__unroll=8)
+    times = torch.arange(11.0).expand(4, 11)[:, :, None, None]
+    windows = config.windows(times)
+    seen = {float(n) for step in range(3 * windows.per_epoch) for n in windows(step).context.states.flatten()}
+    assert seen == ({0.0} if starts == "first" else {0.0, 1.0, 2.0})
+    assert windows.count == (4 if starts == "first" else 12)
+
+
+class Exact(nn.Module):
+    """A solver as a model, with a parameter."""
+
+    def __init__(self, stepper: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.stepper, self.weight = stepper, nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stepper(self.weight * x)
+
+
+ONE_D = sorted(name for name, task in TASKS.items() if task.dims == 1)
+
+
+@pytest.mark.parametrize("loss", ["relative", "mse"])
+@pytest.mark.parametrize("through", [True, False])
+@pytest.mark.parametrize("bundle", [1, 2])
+def test_diverted_chain_equals_its_naive_twin(bundle: int, through: bool, loss: str) -> None:
+    changes = {"diverted_chain__through_solver": through, "train__bundle": bundle, "train__loss": loss}
+    config = tiny(strategy="diverted_chain", train__unroll=4, **changes)
+    model, u0 = model_of(1, bundle=bundle), config.source.task.initial_states(3, 0)
+    batch = batch_of(u0, torch.full((3, 4, 1, 32), torch.nan), 0, Generator())
+    solver = config.source.stepper()
+    twin = torch.zeros((), dtype=torch.float64)
+    for u in u0:
+        tau: list[Tensor] = []
+        while len(tau) < 4:
+            made = model((tau[-1] if tau else u)[None])
+            tau += [made[:, j] for j in range(bundle)]
+        targets = [solver((v if through else v.detach())[None])[0] for v in [u, *tau[:-1]]]
+        twin = twin + absolute(tau, targets, loss) / len(u0)
+    assert_same(model, config.make_strategy().loss(model, batch).value, twin)
+
+
+@pytest.mark.parametrize("name", [*ONE_D, "decaying_turbulence", "swift_hohenberg"])
+@pytest.mark.parametrize("through", [True, False])
+def test_the_true_operator_has_no_loss(name: str, through: bool) -> None:
+    small = {"task__resolution": 32} if TASKS[name].dims == 1 else {"task__resolution": 8, "task__cutoff": 1}
+    small |= {"task__name": name, "backbone__modes": 2, "diverted_chain__through_solver": through}
+    config = tiny(strategy="diverted_chain", task__substeps=TASKS[name].substeps, **small)
+    u0 = config.source.task.initial_states(2, 0)
+    batch = batch_of(u0, u0[:, None].expand(-1, 5, *u0.shape[1:]), 0, Generator())
+    assert config.make_strategy().loss(Exact(config.source.stepper()), batch).value.item() < 1e-12
