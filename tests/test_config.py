@@ -262,7 +262,7 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
         ({"train.ema": 1}, ("train.ema=1", "less than 1")),
         ({"train.warmup": 10_000}, ("train.warmup=10000", "train.steps=10000")),
         ({"data.test_seed": 0}, ("data.train_seed=0", "data.test_seed")),
-        ({"backbone.heads": 4}, ("backbone.heads", "fno", "backbone.modes")),
+        ({"backbone.heads": 4}, ("backbone.heads", "fno", "modes")),
         ({"backbone.name": "my.module:Net", "backbone.width": 4}, ("backbone.width", "my.module:Net")),
         ({"backbone.name": "unet", "backbone.levels": 9}, ("backbone.levels=9",)),
         ({"loss.w_max": 0.5}, ("loss.w_max=0.5", "greater")),

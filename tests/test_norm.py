@@ -10,24 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from fakes import fake_metrics, value_and_gradient
-from hero.data.trajectories import Context, Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 from hero.method import measures, metrics
-from hero.method.diagnostics import worst
 from hero.method.distance import EPS
 from hero.method.domain import Box, quadrature_weights
 from hero.method.losses import LOSSES, AbsoluteLoss
 from hero.method.norm import Norm
-from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
-from hero.method.rollout import unroll
 from hero.method.rollout_errors import baseline_errors, with_skill
-from hero.models import FNO
 from hero.runs.records import Baseline, Metrics
 from hero.strategies.settings import importance_of
-from test_strategies import naive_diagnostics
 
 SPACE = (4, 3)
 POINTS = list(itertools.product(*map(range, SPACE)))
@@ -186,52 +181,6 @@ def test_words_give_channels_their_weights() -> None:
             importance_of((word,), names)
     with pytest.raises(HeroError, match="leaves every channel out"):
         importance_of(("density:0", "p:x:0", "v:0"), names)
-
-
-class Scaled(nn.Module):
-    """An operator of two channels that works in units of 1 and of 1e5 ± 1e3."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(seed)
-        self.inner = FNO(2, 2, width=4, modes=(2, 2), depth=1).double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        size, offset = (torch.tensor(v, dtype=x.dtype).reshape(2, 1, 1) for v in ([1.0, 1e3], [0.0, 1e5]))
-        return x + 0.1 * size * self.inner((x - offset) / size)
-
-
-def test_hero_ranks_its_candidates_in_the_norm() -> None:
-    """Distances, diagnostics, the chosen reference and the loss of the whole objective against numpy."""
-    norm, truth = fitted(uneven=False), fields(2, 4, 4)
-    model, lagged, first = Scaled(0), Scaled(1), truth[:, 0]
-    domain = Box(SPACE, norm=norm).domain(scale=0.05)
-    hero = Hero(0, refresh=Every(10), weight=Ramp(1, 0.3), domain=domain, relative=Margin(0.02, 5.0))
-    state = HeroState(step=5, lagged=lagged)
-    generator = Generator().manual_seed(3)
-    loss, _, comparison = hero(model, first, truth[:, 1:], state, generator=generator)
-
-    context = Context(first[:, None])
-    mean = norm.mean.reshape(2, 1, 1)
-    centred = Context(torch.where(MASK, context.states - mean, 0.0))
-    noisy = Context(domain.perturbation(centred, Generator().manual_seed(3)).states + mean)
-    with torch.no_grad():
-        rollouts = [unroll(lagged, context, 3), unroll(model, noisy, 3), unroll(model, context, 3)]
-    true = naive_scaled(truth[:, 1:], norm)
-    measured = [naive_scaled(tau, norm) for tau in rollouts]
-    E = np.array([[naive_diagnostics(list(tau[b]), true[b]) for tau in measured] for b in range(4)])
-    D = E[:, :, 0]
-    spread = E.max(axis=1, keepdims=True) - E.min(axis=1, keepdims=True) + EPS
-    chosen = ((E - E.min(axis=1, keepdims=True)) / spread).mean(axis=2).argmax(axis=1)
-    d_cur, d_fail = D[:, 2], D[np.arange(4), chosen]
-    relative = np.log1p(np.exp(5.0 * (d_cur - d_fail + 0.02))) / 5.0
-
-    np.testing.assert_allclose(comparison.reference.E, E, rtol=1e-9)
-    assert comparison.reference.j_star.tolist() == chosen.tolist()
-    assert len(set(chosen.tolist())) > 1
-    np.testing.assert_allclose(comparison.reference.d_fail, d_fail, rtol=1e-10)
-    np.testing.assert_allclose(loss.item(), d_cur.mean() + 0.3 * relative.mean(), rtol=1e-9)
-    assert worst(torch.from_numpy(E)).tolist() == chosen.tolist()
 
 
 def predictions() -> tuple[Tensor, Tensor, Norm]:

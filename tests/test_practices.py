@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,36 +162,6 @@ def test_averaged_weights_follow_their_formula() -> None:
     again.load_state_dict(average.state_dict())
     assert torch.equal(again.shadow[0], average.shadow[0])
     assert not AveragedWeights(model, 0).state_dict()
-
-
-def test_relative_term_on_top_of_another_objective() -> None:
-    """∇L = ∇L_base + (λ/B) Σ_i α_i ∇D_i with the mean squared error of a shortened, noisy, bundled window as base."""
-    config = tiny(
-        strategy="hero", train__loss="mse", train__bundle=2, train__noise=0.05, train__curriculum="steps",
-        train__unroll=K, hero__start=0, hero__warmup=1, hero__lambda_max=0.3,
-    )  # fmt: skip
-    strategy = config.make_strategy()
-    torch.manual_seed(0)
-    model = FNO(1, 2, width=3, modes=(2,), depth=1).double()
-    u, truth, _ = window(1, 0)
-    whole = Batch(Context(u[:, None]), truth, 13, torch.arange(5), Generator().manual_seed(3))
-    strategy.loss(model, replace(whole, step=0))  # makes the lagged operator
-    batch = augment(replace(whole, generator=Generator().manual_seed(3)), config.train, config.seed, strategy.norm)
-    assert batch.truth.shape[1] == 3
-    parameters = list(model.parameters())
-    noise = Generator()
-    noise.set_state(batch.generator.get_state())
-    loss = strategy.loss(model, batch)
-    state = replace(strategy.state, step=batch.step)
-    alpha = strategy.hero(model, batch.context, batch.truth, state, generator=noise)[2].alpha
-    tau = unroll(model, batch.context, 3)
-    base = torch.autograd.grad((tau - batch.truth).square().mean(), parameters, retain_graph=True)
-    expected = list(base)
-    for i in range(len(u)):
-        g = torch.autograd.grad(absolute(list(tau[i]), batch.truth[i], "relative"), parameters, retain_graph=True)
-        expected = [e + 0.3 / len(u) * alpha[i] * part for e, part in zip(expected, g, strict=True)]
-    for a, b in zip(torch.autograd.grad(loss.value, parameters), expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_a_run_with_every_practice_is_resumed_to_the_same_bits(tmp_path: Path, data_dir: Path) -> None:

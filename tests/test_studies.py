@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,34 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from conftest import TINY, Call, options, tiny
+import hero
+from conftest import TINY, Call, options, set_options, tiny
 from fakes import fake_metrics
 from hero.cli import main
+from hero.cli.options import seed_numbers
+from hero.errors import HeroError
 from hero.method.metrics import METRICS
 from hero.models import count_parameters
 from hero.paper import cost
 from hero.paper import studies as ood
 from hero.paper.cost import COST_NOTE, Costs, FreeRollout, measure_costs
 from hero.paper.landscape import stored_landscape
-from hero.paper.numbers import _paper, published_row
+from hero.paper.numbers import _paper, differences, published_row
 from hero.report.content import study_markdown
 from hero.report.figures.runs import write_study
 from hero.report.listing import missing_word, study_number
 from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
-from hero.runs.config import RunConfig
-from hero.runs.folder import versions
+from hero.runs.config import PRESETS, RECOMMENDED, RunConfig, make_config
+from hero.runs.folder import Run, versions
+from hero.runs.log import Log, TrainingRecord
 from hero.runs.records import Errors
 from hero.strategies.hero import HeroSettings
 from hero.study.collect import Plan, PlannedGroup, paper_of
+from hero.study.compare import logged_seconds, plan_comparison
 from hero.study.cost.measure import DryRun
 from hero.study.plans import STUDIES, loss_key, plan
-from hero.study.records import FILE, ROLLOUT_COLUMNS, MethodRow, StudyResult
+from hero.study.records import FILE, ROLLOUT_COLUMNS, MethodRow, Published, StudyResult
 from hero.study.run import run
 from hero.study.worker import Workers
 
@@ -498,3 +504,153 @@ def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:
     config = tiny(strategy="one_step", task__resolution=256, train__batch=100)
     states = 200 * 100 * 256 * 4
     assert states < cost.peak_of(FreeRollout(config, torch.device("cpu"))) < 1.5 * states
+
+
+ROLLOUT = {"val_gm100", "test_gm100", "nrmse@1", "nrmse@100", "stable_step"}
+COST = {"parameters", "inference_ms_per_step", "peak_memory_mb", "train_steps_per_s"}
+
+
+def test_every_table_is_complete() -> None:
+    rows = _paper()
+    counts = Counter("ood" if key[0].startswith("ood_") else key[0] for key in rows)
+    assert counts == {"complete": 90, "ablation": 9, "start_step": 5, "refresh": 5, "ood": 16, "cost": 5}
+    columns = {"ood": {"gm100", "nrmse@200", "mean_stability_horizon"}, "cost": COST}
+    for key, row in rows.items():
+        assert set(row) == columns.get(key[0].partition("_")[0], ROLLOUT), key
+        assert all((value.std is not None) == (key[0] == "complete") for value in row.values())
+        assert all(value.mean > 0 and (value.std is None or 0 < value.std < value.mean) for value in row.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "mean", "std"),
+    [
+        (("complete", "burgers", "fno", "hero"), "nrmse@100", 0.153, 0.007),
+        (("complete", "decaying_turbulence", "transolver", "one_step"), "nrmse@100", 18.084, 1.652),
+        (("complete", "unbalanced_advection", "transolver", "hero"), "val_gm100", 1.197, 0.064),
+        (("ablation", "decaying_turbulence", "fno", "Lag-only HERO"), "test_gm100", 1.346, None),
+        (("start_step", "decaying_turbulence", "fno", "HERO (s0=6000)"), "nrmse@1", 0.0323, None),
+        (("refresh", "decaying_turbulence", "fno", "HERO (R=500)"), "val_gm100", 1.176, None),
+        (("ood_forcing_1.50", "kolmogorov_flow", "fno", "hero"), "mean_stability_horizon", 2.7, None),
+        (("cost", "2d", "fno", "hero"), "train_steps_per_s", 336.92, None),
+    ],
+)
+def test_numbers_of_the_paper(key: tuple[str, str, str, str], column: str, mean: float, std: float | None) -> None:
+    row = published_row(*key)
+    assert row[column] == Published(mean=mean, std=std)
+
+
+def test_what_the_paper_does_not_have_is_none() -> None:
+    assert published_row("complete", "kdv_difficulty", "fno", "hero") is None
+    assert published_row("complete", "burgers", "fno", "fixed_weight") is None
+
+
+@pytest.mark.parametrize("strategy", ["one_step", "push_forward", "refiner", "recurrent", "hero"])
+def test_the_preset_is_the_papers_protocol(strategy: str) -> None:
+    for task, backbone in (("burgers", "fno"), ("kolmogorov_flow", "transolver"), ("swift_hohenberg", "fno")):
+        config = make_config(overrides={"task.name": task, "strategy": strategy, "backbone.name": backbone})
+        assert differences(config) == []
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        {"seed": 4},
+        {"train.loss": "mse", "train.patience": 5},
+        {"train.device": "cpu", "train.compile": "false"},
+        {"data.val_trajectories": 5, "data.val_seed": 9},
+        {"strategy": "refiner", "refiner.steps": 1},
+        {"task.name": "kuramoto_sivashinsky", "task.gradient_norm": -2.0, "task.kept_mean": 1.0},
+        {"task.name": "kolmogorov_flow", "backbone.size": "paper_count"},
+    ],
+)
+def test_what_the_paper_does_not_fix_is_no_difference(free: dict[str, Any]) -> None:
+    assert differences(make_config(overrides=free)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"task.viscosity": 0.01}, ["task.viscosity=0.01"]),
+        ({"task.name": "kuramoto_sivashinsky", "task.gradient_norm": -2.0}, ["gradient_norm=-2.0 (paper: -1.0)"]),
+        ({"task.name": "kdv_difficulty"}, ["task kdv_difficulty is not in the paper"]),
+        ({"strategy": "fixed_weight"}, ["strategy fixed_weight is not in the paper"]),
+        (
+            {"backbone.name": "torch.nn:Conv1d", "backbone.kwargs.kernel_size": 1},
+            ["torch.nn:Conv1d is not in the paper"],
+        ),
+        ({"backbone.width": 32}, ["backbone.width=32 (paper: 28)"]),
+        ({"data.train_trajectories": 10}, ["data.train_trajectories=10 (paper: 50)"]),
+        ({"train.steps": 400, "train.lr": 3e-3}, ["train.steps=400", "train.lr=0.003 (paper: 0.001)"]),
+        ({"hero.margin": 0.1, "hero.candidates": "lag,self"}, ["hero.margin=0.1", "hero.candidates=lag, self"]),
+    ],
+)
+def test_other_runs_say_what_differs(changed: dict[str, Any], words: list[str]) -> None:
+    found = differences(make_config(overrides={"task.name": "burgers", **changed}))
+    assert len(found) == len(words), found
+    assert all(any(word in text for text in found) for word in words)
+
+
+def test_a_published_row_may_have_its_own_settings() -> None:
+    config = make_config(overrides={"task.name": "decaying_turbulence", "hero.start": 6000})
+    assert differences(config) == ["hero.start=6000 (paper: 4000)"]
+    assert differences(config, own={"hero.start"}) == []
+
+
+COMPARED = ["push_forward", "hero"]
+
+
+def test_the_baseline_is_push_forward_or_the_first() -> None:
+    def plan(baseline: str | None, *names: str) -> Plan:
+        return plan_comparison(TINY, names or COMPARED, [0], baseline)
+
+    assert plan(None).folder == plan("push_forward").folder != plan("hero").folder
+    assert plan(None).study.baseline == "push_forward"
+    assert plan(None, "hero", "one_step").study.baseline == "hero"
+    assert plan("one_step", "hero", "one_step").study.baseline == "one_step"
+    with pytest.raises(HeroError, match="baseline"):
+        plan("refiner")
+
+
+def test_logged_seconds_leave_a_validation_out() -> None:
+    """Updates take half a second; a validation falls into one stretch of three."""
+    common = {"loss": 1.0, "grad_norm": 1.0, "lr": 1.0, "seconds": 1.0, "compiled": False, "device": "cpu"}
+    rates = {5: 2.0, 10: 0.05, 15: 2.0}
+    records = ({"step": step, "steps_per_second": rate, **common} for step, rate in rates.items())
+    assert logged_seconds(Log(tuple(map(TrainingRecord.model_validate, records)))) == 0.5
+
+
+def test_seeds_are_counted_or_named() -> None:
+    assert seed_numbers("3") == [0, 1, 2]
+    assert seed_numbers("10-12") == [10, 11, 12]
+    assert seed_numbers("7,3") == [7, 3]
+    for text in ("", "-1", "3-", "1e3", "٣", "4-2", "0", "999999999", "1-2-3", "9" * 5000):
+        with pytest.raises(HeroError, match="--seeds"):
+            seed_numbers(text)
+
+
+def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, data_dir: Path) -> None:
+    """The command and the function train the same runs: the ones that `hero train` makes, with another strategy."""
+    folders = ["--runs", runs_dir, "--data", data_dir]
+    short = {**TINY, "train.steps": 2}
+    chosen = ["--strategies", "push_forward,one_step", "--seeds", 1, "--workers", 0]
+    code, _, err = call("compare", "burgers", *set_options(short), *chosen, *folders)
+    assert code == 0, err
+    (folder,) = runs_dir.glob("compare-*")
+    result = StudyResult.read(folder / FILE)
+    assert (result.study, result.folder, result.title) == ("compare", folder.name, "Comparison at equal updates")
+    assert result.changed["train.optimizer"] == PRESETS[RECOMMENDED]["train.optimizer"]
+    assert [row.label for row in result.rows] == ["FNO-PF (recipe)", "FNO (else recipe)"]
+    for row in result.rows:
+        score = Run(runs_dir / row.runs[0].run).errors.score
+        assert [cell and cell.mean for cell in (row.cells["nrmse@100"],)] == [pytest.approx(score[:, 99].mean())]
+    costs = [row.cells["cost"] for row in result.rows]
+    assert [cell and cell.values for cell in costs[:1]] == [(1,)]
+    assert result.statistics[0].tests[0].baseline == "FNO-PF (recipe)"
+    assert (folder / "curves-burgers-fno.png").is_file()
+    runs = {path.parent.name for path in runs_dir.glob("*/config.toml")}
+    assert make_config(RECOMMENDED, overrides={"task.name": "burgers", **short}).run_id() in runs
+    again = hero.compare(
+        "burgers", ["push_forward", "one_step"], seeds=1, runs=runs_dir, data_dir=data_dir, settings=short
+    )
+    assert not again.study.failed
+    assert {path.parent.name for path in runs_dir.glob("*/config.toml")} == runs

@@ -108,16 +108,6 @@ def test_the_same_config_gives_the_same_bits_whatever_the_global_generator(
     assert run.name == finished.name
 
 
-@pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"refiner"}))
-def test_each_strategy_learns(name: str, runs_dir: Path, data_dir: Path) -> None:
-    """All but the refiner, whose loss is mostly noise that so small a network cannot learn (its card has figures)."""
-    config = tiny(strategy=name, train__steps=150, train__validate_every=150, train__checkpoint_every=150)
-    losses = [r["loss"] for r in read_lines(train(config, runs_dir, data_dir) / "log.jsonl") if "loss" in r]
-    assert len(losses) == 150
-    # The targets of a diverted chain move with the model, which leaves this small one a higher floor.
-    assert np.mean(losses[-10:]) < (0.85 if name == "diverted_chain" else 0.8) * np.mean(losses[:10])
-
-
 def test_a_run_folder_holds_what_the_design_promises(finished: Path) -> None:
     config, run, rows = tiny(), finished, Run(finished).stored_metrics
     assert run.name == config.run_id()
