@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from conftest import fork_hero, options, tiny, wait_until
+from forked import LOOPBACK, listening_places, parent_of
 from hero.errors import HeroError
 from hero.runs.stored import StoredRun
 from hero.study.ray import compute, connected, import_ray, result, share_of_machines, threads_for
 from hero.study.run import sweep
 from hero.study.worker import Job, Workers
-from sockets import LOOPBACK, listening_places, parent_of
 from test_resume import last_step
 from test_sweep import KILLED, LONG, workers_at
 
@@ -40,11 +40,8 @@ def address() -> Iterator[str]:
 
 def command(address: str, runs: Path, data: Path, **changes: Any) -> list[object]:
     where = ["--cluster", address, "--cpus", 0.5, "--runs", runs, "--data", data]
-    return [
-        *("compare", "burgers", "--preset", "paper", "--strategies", "push_forward", "--seeds", 1),
-        *options(**{**LONG, **changes}),
-        *where,
-    ]
+    chosen = ("compare", "burgers", "--preset", "paper", "--strategies", "push_forward", "--seeds", 1)
+    return [*chosen, *options(**{**LONG, **changes}), *where]
 
 
 @needs_ray

@@ -105,14 +105,8 @@ def test_npz_splits_scalars_and_coordinates(tmp_path: Path) -> None:
     train, test = states(4, 6, 1, 16), states(2, 9, 1, 16, seed=1)
     mu = states(4, 2)
     for save in (np.savez, np.savez_compressed):
-        facts = {
-            "x": np.arange(16) / 4,
-            "dt": 0.25,
-            "rows": np.zeros(7),
-            "nu_train": [1.0, 2, 3, 4],
-            "nu_test": [5.0, 6],
-        }
-        save(tmp_path / "f.npz", train=train, test=test, mu_train=mu, mu_test=states(2, 2), **facts)
+        facts = {"x": np.arange(16) / 4, "dt": 0.25, "rows": np.zeros(7), "nu_train": [1.0, 2, 3, 4]}
+        save(tmp_path / "f.npz", train=train, test=test, mu_train=mu, mu_test=states(2, 2), nu_test=[5.0, 6], **facts)
         recording = open_recording(tmp_path / "f.npz")
         assert [trajectory.split for trajectory in recording.trajectories] == ["train"] * 4 + ["test"] * 2
         assert np.array_equal(recording.trajectories[2].read(slice(1, 5, 2), [0]), train[2, 1:5:2])

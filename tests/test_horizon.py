@@ -75,8 +75,7 @@ def test_at_the_usual_horizon_names_are_what_they_were() -> None:
 
 
 def test_a_metric_is_found_by_the_number_in_its_name() -> None:
-    assert metric_named("gm40").title == "GM40"
-    assert (metric_named("nrmse@33").title, metric_named("nrmse@33").steps) == ("nRMSE@33", 33)
+    assert [metric_named(name).steps for name in ("nrmse@33", "vrmse@33")] == [33, 33]
     assert metric_named("stable_step") is METRICS["stable_step"]
     assert metric_named("stable_step", Scoring(40)).title == "Stable step (40)"
     names = ("gm100", "nrmse@1", "nrmse@200", "stability_horizon_200", "diverged")
@@ -85,8 +84,6 @@ def test_a_metric_is_found_by_the_number_in_its_name() -> None:
     files = Scoring(40, "vrmse")
     assert [metric_at(name, files) for name in (*names, "correlation_time")] == [
         "vrmse_gm40", "vrmse@1", "vrmse@40", "skilful_step", "diverged", "anomaly_correlation_time"]  # fmt: skip
-    assert (metric_named("vrmse_gm40").title, metric_named("vrmse@33").steps) == ("GM40 of VRMSE", 33)
-    assert (files.gm, files.last, files.title, files.gm_title) == ("vrmse_gm40", "vrmse@40", "VRMSE", "GM40 of VRMSE")
     assert scoring_of(["nrmse@1", "vrmse_gm40"]) == files
     for unknown in ("gm0", "nrmse@", "gm40x", "vrmse@0", "vrmse_gm", "nothing"):
         with pytest.raises(HeroError, match="metric"):

@@ -14,6 +14,7 @@ import torch
 from torch import Generator
 
 from conftest import TINY
+from forked import LOOPBACK, PLACES, listening_places
 from hero.data.windows import Batches
 from hero.files import write_atomic
 from hero.parallel import draw, sharing
@@ -23,7 +24,6 @@ from hero.runs.config import make_config
 from hero.runs.log import read_lines
 from hero.training.journal import Progress
 from hero.training.loop import train
-from sockets import LOOPBACK, PLACES, listening_places
 
 STEPS = 14
 SHORT = {"train.steps": STEPS, "train.validate_every": STEPS, "train.checkpoint_every": 7}

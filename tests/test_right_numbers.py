@@ -18,16 +18,8 @@ from conftest import Call, set_options
 from hero.data.formats import open_recording
 from hero.runs.folder import Run, load_data
 
-QUICK: dict[str, Any] = {
-    "backbone.width": 12,
-    "backbone.modes": 6,
-    "backbone.depth": 2,
-    "train.batch": 16,
-    "train.lr": 5e-3,
-    "train.steps": 300,
-    "train.validate_every": 300,
-    "train.compile": "false",
-}
+QUICK: dict[str, Any] = {"backbone.width": 12, "backbone.modes": 6, "backbone.depth": 2, "train.batch": 16}
+QUICK |= {"train.lr": 5e-3, "train.steps": 300, "train.validate_every": 300, "train.compile": "false"}
 
 
 def vrmse(made: np.ndarray, true: np.ndarray) -> np.ndarray:
