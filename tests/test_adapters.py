@@ -15,13 +15,14 @@ from hero.errors import HeroError
 from hero.models import FNO
 from hero.models.lora import adapt, merged
 from hero.optimizers import scale_groups
-from hero.runs.checkpoint import read_weights, weights_of
+from hero.runs.checkpoint import load_state, read_weights, weights_of
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data
 from hero.strategies import STRATEGIES
-from hero.training.loop import resume, train
+from hero.training.loop import train
 from hero.training.memory import unroll_note
 from hero.training.update import Trainee, check_shares, update
+from test_train import assert_resumes
 
 
 class Net(nn.Module):
@@ -96,16 +97,12 @@ def test_a_run_with_adapters_keeps_plain_weights_and_resumes_to_the_same_bits(
 ) -> None:
     own = {"strategy": "hero", "train__init": str(start), "train__lora": 2, "train__ema": 0.5, "train__steps": 8}
     config = tiny(**own, hero__start=2, train__validate_every=4, train__checkpoint_every=4)
-    whole, half = (train(config, runs_dir / name, data_dir) for name in ("whole", "half"))
-    state = torch.load(half / "last" / "state.pt", weights_only=True)
-    assert any(".weight.0.a" in name for name in state["model"])
-    previous = half / "last" / "previous.pt"
-    previous.replace(half / "last" / "state.pt")
-    resume(half, data_dir)
-    found, before = read_weights(half / "model.safetensors")[0], read_weights(start / "model.safetensors")[0]
+    assert_resumes(config, 6, runs_dir, data_dir)
+    whole = runs_dir / "whole" / config.run_id()
+    assert any(".weight.0.a" in name for name in load_state(whole / "last" / "state.pt")["model"])
+    found, before = (read_weights(run / "model.safetensors")[0] for run in (whole, start))
     assert found.keys() == before.keys()
-    for name, tensor in read_weights(whole / "model.safetensors")[0].items():
-        assert torch.equal(found[name], tensor)
+    for name, tensor in found.items():
         assert torch.equal(tensor, before[name]) == (not name.endswith(".weight") or "spectral" in name), name
     u = load_data(config, "val", data_dir, "cpu").states[:, 0]
     assert Run(whole).operator("cpu")(u).isfinite().all()

@@ -155,16 +155,6 @@ def test_fno_equals_its_fft_twin(
     assert_same_function(model, lambda x: fft_fno(model, x), u, rtol=1e-10)
 
 
-def test_the_transform_is_chosen_by_counting() -> None:
-    # One axis of n = 8 points and m = 2 modes: 8 x 4 multiplications and additions; then 2 rows of 16 x 8 on the other.
-    assert spectral.matrix_flops((2,), (8,)) == 2 * 8 * 4
-    assert spectral.matrix_flops((2, 2), (8, 8)) == 2 * (8 * 8 * 4 + 2 * 16 * 8)
-    for dims, n, modes in ((1, 160, 28), (2, 64, 8), (3, 32, 8), (1, 1024, 32), (2, 256, 32), (3, 64, 16)):
-        assert not spectral.prefers_fft((modes,) * dims, (n,) * dims)
-    assert spectral.prefers_fft((32,) * 3, (64,) * 3)  # all modes that the grid has
-    assert spectral.prefers_fft((513,), (1024,))
-
-
 def test_the_compiled_unroll_is_the_same_function() -> None:
     """Compiled code takes other forms of the same formulas; value and gradients stay within float32."""
     torch.manual_seed(2)

@@ -104,6 +104,7 @@ def test_an_explicit_default_is_the_same_run_as_an_implicit_one() -> None:
     config = make_config()
     assert make_config(overrides=config.flat()).run_id() == config.run_id()
     assert make_config("quick").run_id() == make_config(overrides={"train.steps": 1000}).run_id()
+    assert STRATEGIES["hero.strategies.absolute:OneStep"] is STRATEGIES["one_step"]
     assert make_config(overrides={"train.clip": 1, "train.steps": 1e4}).run_id() == config.run_id()
 
 

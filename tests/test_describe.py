@@ -12,7 +12,6 @@ from conftest import Call, options, tiny
 from hero.errors import HeroError
 from hero.method.cache import WindowTable
 from hero.method.objective import Every
-from hero.report.described import description_table
 from hero.runs.config import RunConfig, make_config
 from hero.study.cost.count import Description, count_at, describe, empty_windows, filling_updates, phases_of
 from hero.study.cost.measure import measure
@@ -135,15 +134,10 @@ def test_the_numbers_are_printed_and_written(call: Call, tmp_path: Path, monkeyp
     assert (code, err) == (0, "")
     found, counted = Description.read(file), describe(tiny(strategy="push_forward"))
     assert found == counted
-    for word in ("fno", "modes [6]", "1×32 -> 1×32", f"{found.parameters:,}", "FLOP", "activations", "optimizer"):
-        assert word in out
+    assert f"{found.parameters:,}" in out
     code, out, err = call("describe", *arguments, "--updates", 1, "--json", file)
     assert (code, err) == (0, "")
     measured = Description.read(file)
     assert measured.model_copy(update={"measured": None, "phases": counted.phases}) == counted
     assert f"{1e3 * (measured.phases[0].seconds or 0):,.1f} ms" in out
     assert list(tmp_path.iterdir()) == [file]
-    sections = {row.section for row in description_table(measured).rows} - {
-        row.section for row in description_table(counted).rows
-    }
-    assert sections == {"measured"}
