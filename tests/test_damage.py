@@ -22,7 +22,7 @@ import torch
 
 from conftest import Call, assert_refused, fork_hero, hero, options, tiny, wait_until
 from foreign_arrays import Trap
-from hero.data import Split, get_task, load_split, split_path
+from hero.data import TASKS, Split, get_task, load_split, split_path
 from hero.files import UNSEALED, json_line, sealed, sealed_archive, write_json
 from hero.runs.checkpoint import load_state, read_weights, save_state, save_weights
 from hero.runs.folder import Run
@@ -30,7 +30,7 @@ from hero.runs.log import read_lines
 from hero.training import loop
 from hero.training.journal import Progress
 from hero.training.loop import resume, train
-from test_train import assert_same_run
+from test_train import assert_resumes, assert_same_run
 
 
 @pytest.fixture
@@ -342,6 +342,17 @@ def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data
     assert err == ""
     (run,) = runs_dir.iterdir()
     assert read_lines(run / "log.jsonl")[-2]["compiled"] is False
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_trains_and_resumes(task: str, tmp_path: Path, data_dir: Path) -> None:
+    changes: dict[str, Any] = {"task__name": task, "task__resolution": 8, "task__cutoff": 1, "task__warmup": 2}
+    changes |= {"backbone__width": 2, "backbone__modes": 2, "data__train_trajectories": 2, "train__batch": 3}
+    # One lagged copy before the stop and none after it: resuming must bring it back.
+    changes |= {"train__steps": 6, "train__checkpoint_every": 3, "hero__start": 2, "hero__refresh": 10}
+    if task == "kolmogorov_flow":
+        changes["task__forcing_mode"] = 1
+    assert_resumes(tiny(**changes, train__validate_every=6), 4, tmp_path, data_dir)
 
 
 def test_only_a_failed_allocation_is_too_little_memory(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
