@@ -152,9 +152,6 @@ def test_adapters_of_foundation_models_train_along_rollouts(name: str, tmp_path:
     assert result.model.card.history == settings["train.history"]
 
 
-_P, _C = 5, 2
-
-
 def closed_form(a: Tensor, lengths: Tensor, left_out: int) -> Tensor:
     """g_k ∝ mean_n ‖v_n‖² Σ_{m ≥ n} |a_k|^{2(m-n)} / ‖v_m‖² of v_{n+1,k} = a_k v_{n,k}, scaled to mean 1."""
     horizon = len(lengths)
@@ -296,7 +293,7 @@ def extended(*arguments: Any) -> tuple[int, str, str]:
 
 
 def toy(**changes: Any) -> list[str]:
-    """Options of a tiny run, without the toy of the FNO."""
+    """Options of a tiny run, without the settings of the FNO."""
     found = options(**changes)
     pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
     return [part for pair in pairs if "=None" not in pair[1] for part in pair]
@@ -353,7 +350,7 @@ def test_a_toy_study_has_its_rows_and_columns_in_the_table_and_on_the_page(runs:
 
 def test_they_are_settings_like_any_other() -> None:
     _, out, _ = extended(
-        "toy", "damped_advection", "--set", "strategy=weighted_steps", "--set", "backbone.name=stencil"
+        "settings", "damped_advection", "--set", "strategy=weighted_steps", "--set", "backbone.name=stencil"
     )
     assert "weighted_steps.ratio" in out
     assert "backbone.points" in out

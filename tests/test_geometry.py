@@ -222,7 +222,7 @@ def scattered(points: int = 60, dims: int = 2, seed: int = 0) -> Tensor:
 
 
 def samples(points: int = 60, mu: Tensor | None = None) -> Context:
-    """Three samples, a history of two, two channels."""
+    """Three fields, a history of two, two channels."""
     return Context(torch.randn(3, 2, 2, points, generator=Generator().manual_seed(1), dtype=torch.float64), mu)
 
 
@@ -303,7 +303,7 @@ def test_graph_noise_scales_coefficients_and_keeps_what_lies_outside_the_basis()
 
 
 @pytest.mark.parametrize("perturbation", PERTURBATIONS)
-@pytest.mark.parametrize("mu", [None, torch.ones(3, 2), torch.ones(3, 1, 60)], ids=["none", "scalars", "samples"])
+@pytest.mark.parametrize("mu", [None, torch.ones(3, 2), torch.ones(3, 1, 60)], ids=["none", "scalars", "fields"])
 def test_perturbations_keep_norm_and_conditioning_and_repeat(
     perturbation: Callable[..., Callable[[Context, Generator], Context]], mu: Tensor | None
 ) -> None:

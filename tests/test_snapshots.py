@@ -329,7 +329,7 @@ def wave(x: np.ndarray, t: float) -> np.ndarray:
 
 
 def write_quads(path: Path, points: np.ndarray, cells: np.ndarray, in_cells: bool = False) -> None:
-    """As meshio writes time series: the mesh once, the states_of with their times, arrays in HDF5."""
+    """As meshio writes time series: the mesh once, the states with their times, arrays in HDF5."""
     corners = points[cells].mean(axis=1)
     with contextlib.chdir(path.parent), meshio.xdmf.TimeSeriesWriter(path) as writer:
         writer.write_points_cells(points, [("quad", cells)])

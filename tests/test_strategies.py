@@ -1,4 +1,4 @@
-"""Every strategy against a naive twin in float64, for value and every gradient."""
+"""Every strategy against a naive twin in float64, for value and every gradient; PDE-Refiner and its tables."""
 
 from __future__ import annotations
 
