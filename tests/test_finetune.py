@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from conftest import Call, assert_refused, set_options, tiny
 from foreign_arrays import Trap
 from hero.cli.options import Folders
 from hero.cli.train import find_checkpoint
 from hero.config import read_toml
+from hero.data.windows import Batch, Context
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate, measure_before
 from hero.models import FNO
@@ -37,7 +38,7 @@ from hero.runs.folder import Run, load_data
 from hero.runs.start import freeze, open_start, read_start, start_notes, weights_hash
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
-from hero.training.memory import unroll_note
+from hero.training.memory import memory_note
 from hero.training.schedule import unroll_length
 from hero.training.update import Trainee, check_shares, update
 from test_resume import state_of_files
@@ -525,11 +526,16 @@ def test_batches_that_are_no_means_over_samples_are_refused() -> None:
 
 def test_the_memory_of_a_long_unroll_is_told_before_training() -> None:
     net, u = nn.Sequential(nn.Conv1d(1, 8, 3, padding=1), nn.GELU(), nn.Conv1d(8, 1, 1)), torch.randn(4, 1, 64)
-    cpu = torch.device("cpu")
+    batch = Batch(Context(u[:, None]), u[:, :0], 0, None, Generator())
     kept = 4 * 64 * 4 * (1 + 8 + 8)  # the input of each layer
-    assert not list(unroll_note(net, lambda: net(u), 10, u.numel() * 4, False, cpu))
+
+    def notes(steps: int, recompute: bool) -> list[str]:
+        config = tiny(data__train_steps=steps, train__unroll=steps, train__recompute=recompute)
+        return list(memory_note(config, net, batch))
+
+    assert not notes(10, False)
     steps = 2 * 10**9 // kept
-    (note,) = unroll_note(net, lambda: net(u), steps, 0, False, cpu)
+    (note,) = notes(steps, False)
     assert "keeps about 2 GB" in note
     assert "train.recompute=true keeps about 1.7e-05 GB" in note
-    assert not list(unroll_note(net, lambda: net(u), steps, 0, True, cpu))
+    assert not notes(steps, True)

@@ -47,7 +47,7 @@ from hero.method import metrics as m
 from hero.report.content import (
     group_table,
     metrics_table,
-    statistics_tables,
+    paired_table,
     study_csv,
     study_latex,
     study_markdown,
@@ -553,7 +553,7 @@ def test_a_study_has_the_same_columns_and_number_texts_in_all_forms() -> None:
 
 
 def test_statistics_have_the_same_columns_and_number_texts_in_all_forms() -> None:
-    (tests,) = map(Forms, statistics_tables(study_of(VALUES)))
+    (tests,) = map(Forms, map(paired_table, study_of(VALUES).statistics))
     assert tests.terminal() == tests.markdown() == tests.latex() == tests.html()
     assert tests.terminal() == [
         ["Method", "Ratio", "95 % interval", "p t-test", "p sign-flip", "p Holm", "Verdict"],

@@ -244,7 +244,7 @@ def run_plan(
 
     After Ctrl-C the tables of the finished runs are written.
     """
-    from hero.report.content import statistics_tables, study_tables, study_title, write_tables
+    from hero.report.content import paired_table, study_tables, study_title, write_tables
     from hero.report.figures.runs import write_study
     from hero.report.sentences import result_sentences
     from hero.study.records import FILE, StudyResult
@@ -259,7 +259,7 @@ def run_plan(
         raise
     figures = write_study(out, result, where.runs)
     say(study_title(result), style="bold")
-    for table in (*study_tables(result), *statistics_tables(result)):
+    for table in (*study_tables(result), *map(paired_table, result.statistics)):
         show(table)
     say(*result_sentences(result))
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))

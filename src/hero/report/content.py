@@ -211,7 +211,7 @@ def write_tables(out: Path, result: StudyResult) -> None:
 def study_markdown(result: StudyResult) -> str:
     """The tables of a study and of its statistics, each with its notes."""
     parts = [f"# {study_title(result)}"]
-    for table in (*study_tables(result), *statistics_tables(result)):
+    for table in (*study_tables(result), *map(paired_table, result.statistics)):
         parts += [f"## {table.title}", table.to_markdown().rstrip()]
         notes = [*(f"warning: {sentence}" for sentence in table.warnings), *table.notes]
         parts += ["\n".join(f"- {note}" for note in notes)] if notes else []
@@ -247,13 +247,8 @@ def study_csv(result: StudyResult) -> str:
     return buffer.getvalue()
 
 
-def statistics_tables(result: StudyResult) -> list[Table]:
-    """The paired tests of a study: a table for each loss."""
-    return [tests_table(summary) for summary in result.statistics]
-
-
-def tests_table(summary: Summary) -> Table:
-    """One line per comparison: ratio to the baseline with its interval, the p of each test, and the verdict."""
+def paired_table(summary: Summary) -> Table:
+    """The paired tests of one loss: ratio to the baseline with its interval, the p of each test, and the verdict."""
     columns = [
         Column("Method", words=True),
         Column("Ratio", meaning="Geometric mean over seeds of the ratio to the baseline."),

@@ -70,15 +70,11 @@ def channels_table(found: Diagnosis) -> Table:
     columns = [Column("channel", words=True), Column("unit", words=True, optional=True), *map(Column, names)]
     rows = []
     for one in found.channels:
-        numbers = (_number(x, one.std) for x in (one.low, one.high, one.mean, one.std))
+        values = (one.low, one.high, one.mean, one.std)
+        numbers = [Number(0 if abs(x) < 1e-7 * one.std else x) for x in values]  # only rounding is left of it
         without = [Text(f"{one.masked} of {points}")] if masked else []
         rows.append(Row([Text(one.name), Text(one.unit), *numbers, *without]))
     return Table("", columns, rows)
-
-
-def _number(value: float, std: float) -> Number:
-    """Rounded; 0 where only rounding is left of it."""
-    return Number(value, shown="0" if abs(value) < 1e-7 * std else format_number(value))
 
 
 def findings_table(found: Diagnosis) -> Table:
@@ -230,7 +226,28 @@ def spectrum_figure(found: Diagnosis) -> Figure:
 
 
 def run_figure(found: RunDiagnosis) -> Figure:
-    charts = [_error_chart(found), _modes_chart(found), _late_chart(found)]
+    errors = [
+        Curve("error (median)", np.arange(1, len(found.errors) + 1), np.array(found.errors), colour=BLACK),
+        Curve("old error carried along", found.steps, _drawn(found.carried), colour=VERMILION),
+        Curve("new defect", found.steps, _drawn(found.defects), colour=BLUE),
+    ]
+    chosen = spread(len(found.steps), 6)
+    colours = colormaps["viridis"](np.linspace(0, 0.9, len(chosen)))
+    modes = [
+        Curve(f"step {found.steps[i]}", found.labels, np.sqrt(_drawn(found.bands[i])), colour=colour, style="o-")
+        for colour, i in zip(colours, chosen, strict=True)
+    ]
+    late = [
+        Curve("truth", found.labels, _drawn(found.true_bands), colour=BLACK, style="o-"),
+        Curve("rollout", found.labels, _drawn(found.late_bands), colour=VERMILION, style="o--"),
+    ]
+    late = late if found.late_bands else []
+    growth = f"a small difference becomes {found.amplification:.3g} of its size per step"
+    charts = [
+        Chart(growth, errors, Across("step"), "relative to the truth", log=True),
+        Chart("error by band", modes, BANDS, log=True),
+        Chart("energy of late states", late, BANDS, log=bool(late)),
+    ]
     figure = charts_figure(f"{found.run}: {found.outcome}", charts, 3, 4.4, 3.7)
     parts, *bands = figure.axes
     parts.axhline(TAU, color=GREY, linestyle=":")
@@ -240,37 +257,6 @@ def run_figure(found: RunDiagnosis) -> Figure:
     for axes in bands:
         axes.tick_params(axis="x", labelrotation=45)
     return figure
-
-
-def _error_chart(found: RunDiagnosis) -> Chart:
-    curves = [
-        Curve("error (median)", np.arange(1, len(found.errors) + 1), np.array(found.errors), colour=BLACK),
-        Curve("old error carried along", found.steps, _drawn(found.carried), colour=VERMILION),
-        Curve("new defect", found.steps, _drawn(found.defects), colour=BLUE),
-    ]
-    title = f"a small difference becomes {found.amplification:.3g} of its size per step"
-    return Chart(title, curves, Across("step"), "relative to the truth", log=True)
-
-
-def _modes_chart(found: RunDiagnosis) -> Chart:
-    """Root of the energy of the error by band, a line for some of the steps."""
-    chosen = spread(len(found.steps), 6)
-    colours = colormaps["viridis"](np.linspace(0, 0.9, len(chosen)))
-    curves = [
-        Curve(f"step {found.steps[i]}", found.labels, np.sqrt(_drawn(found.bands[i])), colour=colour, style="o-")
-        for colour, i in zip(colours, chosen, strict=True)
-    ]
-    return Chart("error by band", curves, BANDS, log=True)
-
-
-def _late_chart(found: RunDiagnosis) -> Chart:
-    lines = {"truth": (found.true_bands, BLACK, "o-"), "rollout": (found.late_bands, VERMILION, "o--")}
-    curves = [
-        Curve(label, found.labels, _drawn(bands), colour=colour, style=style)
-        for label, (bands, colour, style) in lines.items()
-        if found.late_bands
-    ]
-    return Chart("energy of late states", curves, BANDS, log=bool(curves))
 
 
 def _drawn(values: Sequence[float]) -> np.ndarray:

@@ -26,7 +26,12 @@ NAMED = 4
 def lead(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:
     """The result of each group, and the number of runs."""
     found = [sentence for result in results for sentence in result_sentences(result)]
-    return [*found, _count_sentence(inputs, results)]
+    metrics = [run.metrics for run in inputs.runs.values()]
+    states = Counter(run.status for result in results for row in result.rows for run in row.runs)
+    others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])
+    lost, rollouts = sum(int(one.test["diverged"]) for one in metrics), sum(one.trajectories for one in metrics)
+    count = f"{numbered(len(metrics), 'finished run')}{others}"
+    return [*found, f"{count}; {lost} of {rollouts} rollouts diverged."]
 
 
 def result_sentences(result: StudyResult) -> list[str]:
@@ -91,19 +96,6 @@ def ratio_words(test: PairedTest) -> str:
     return ", ".join([*words, f"p {p}" if p.startswith("<") else f"p = {p}"])
 
 
-def _seeds(tests: Sequence[PairedTest]) -> str:
-    least, most = min(test.n for test in tests), max(test.n for test in tests)
-    return numbered(most, "seed") if least == most else f"{least} to {most} seeds"
-
-
-def _count_sentence(inputs: ReportInputs, results: Sequence[StudyResult]) -> str:
-    metrics = [run.metrics for run in inputs.runs.values()]
-    states = Counter(run.status for result in results for row in result.rows for run in row.runs)
-    others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])
-    lost, rollouts = sum(int(one.test["diverged"]) for one in metrics), sum(one.trajectories for one in metrics)
-    return f"{numbered(len(inputs.runs), 'finished run')}{others}; {lost} of {rollouts} rollouts diverged."
-
-
 def study_notes(result: StudyResult) -> list[str]:
     """The notes below the tables of a study, and the runs that are not in them."""
     cells = [cell for row in result.rows for cell in row.cells.values() if cell]
@@ -139,13 +131,14 @@ def notes_on_tests(summary: Summary) -> list[str]:
     tests, baseline = summary.tests, method_title(summary.baseline)
     if not tests:
         return [f"No test was made: {baseline} and another method have no seed in common in any group."]
-    n = max(test.n for test in tests)
+    least, n = min(test.n for test in tests), max(test.n for test in tests)
+    seeds = numbered(n, "seed") if least == n else f"{least} to {n} seeds"
     smallest = min(1.0, 2 / 2**n)
     rests = "" if smallest <= ALPHA else ", so findings rest on the t-test, which takes log ratios as normal"
     found = [
         f"Tests are paired by seed and made on log ratios of {metric_title(summary.metric)} to {baseline}; "
         f"{'smaller' if summary.direction == 'lower' else 'larger'} is better.",
-        f"With {_seeds(tests)} the smallest possible p of the sign-flip test is 2/2^{n} = {smallest:.3g}{rests}.",
+        f"With {seeds} the smallest possible p of the sign-flip test is 2/2^{n} = {smallest:.3g}{rests}.",
         f"{numbered(summary.corrected, 'comparison')} in this study; "
         f"with Holm's correction, the chance of any false finding among them is at most {100 * ALPHA:g} %.",
     ]

@@ -16,7 +16,6 @@ import numpy as np
 from hero.data import Source
 from hero.data.files.boundaries import is_even
 from hero.data.files.recording import Axis
-from hero.errors import unknown_name
 from hero.runs.records import Rollout
 
 SIGNED, UNSIGNED, ERROR = "RdBu_r", "viridis", "PuOr_r"
@@ -47,13 +46,6 @@ def named(name: str, unit: str) -> str:
 def channel_titles(source: Source) -> list[str]:
     units = source.units or ("",) * source.channels
     return [named(*channel) for channel in zip(source.channel_names, units, strict=True)]
-
-
-def channel_number(source: Source, name: str | None) -> int:
-    """The place of a channel; the first one if none is named."""
-    if name is not None and name not in source.channel_names:
-        raise unknown_name(f"channel of {source.title}:", name, source.channel_names)
-    return 0 if name is None else source.channel_names.index(name)
 
 
 @dataclass(frozen=True)

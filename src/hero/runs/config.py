@@ -178,10 +178,6 @@ class RunConfig:
         other = {key for key, value in PRESETS[RECOMMENDED].items() if values.get(key) != value}
         return "" if other - {"strategy"} else f"else {RECOMMENDED}" if other else RECOMMENDED
 
-    def code_names(self) -> tuple[str, str, str]:
-        """The parts that may be classes of the user."""
-        return self.strategy, self.backbone.name, self.train.optimizer
-
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that decides the outcome; a plain name of a folder."""
         parts = {name: part.identity(self.facts) for name, part in self.sections.items()}
@@ -234,20 +230,15 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
         values.pop("train.init_hash", None)  # of other weights
     if "backbone.size" in typed:
         values = {key: value for key, value in values.items() if key not in SIZED}  # of another size
-    deciding = {f"data.{name}" for name in flagged(FileSettings, "identity")}
-    if deciding & typed.keys() or names_another_file(values, typed):
+    other = {f"data.{name}" for name in flagged(FileSettings, "identity")} & typed.keys()
+    if not other and typed.get("data.path") is not None and (known := values.get("data.fingerprint")):
+        recording = open_recording(Path(typed["data.path"]), values.get("data.layout", ""))
+        other |= {"data.path"} if fingerprint(recording) != known else set()  # the same data may have moved
+    if other:
         values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
     trust(*(value for key, value in typed.items() if spelled(key) in CODE))
     return merged
-
-
-def names_another_file(stored: Mapping[str, Any], typed: Mapping[str, Any]) -> bool:
-    """Whether `typed` has a path to other data than a stored configuration; the same data may have moved."""
-    known, path = stored.get("data.fingerprint"), typed.get("data.path")
-    if not known or path is None:
-        return False
-    return fingerprint(open_recording(Path(path), stored.get("data.layout", ""))) != known
 
 
 def implied_preset(names: Iterable[str]) -> str:

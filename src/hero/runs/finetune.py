@@ -42,7 +42,11 @@ def finetune_config(
             raise HeroError(
                 f"backbone.size={size} is for new networks, and these weights have their shape; leave it out."
             )
-        inherited = handed_on(run, given)
+        sections = set() if given.keys() & {"data.path", "task.name"} else {"task", "data"}
+        if given.get("backbone.name", run.get("backbone.name")) == run.get("backbone.name"):
+            sections.add("backbone")
+        kept = {"seed", *(f"train.{name}" for name in flagged(TrainSettings, "inherited"))}
+        inherited = {key: value for key, value in run.items() if key in kept or key.partition(".")[0] in sections}
     else:
         if "backbone.name" not in given:
             raise HeroError(
@@ -52,15 +56,6 @@ def finetune_config(
             raise HeroError(f"{checkpoint} holds weights without data; name a benchmark or a file with `data`.")
         inherited = {"train.normalise": False}
     return build({**defaults(given), **inherited, **given, "train.init": str(checkpoint), "train.init_hash": ""})
-
-
-def handed_on(run: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run that belong to its operator and, unless other data are given, to its data."""
-    sections = set() if given.keys() & {"data.path", "task.name"} else {"task", "data"}
-    if given.get("backbone.name", run.get("backbone.name")) == run.get("backbone.name"):
-        sections.add("backbone")
-    kept = {"seed", *(f"train.{name}" for name in flagged(TrainSettings, "inherited"))}
-    return {key: value for key, value in run.items() if key in kept or key.partition(".")[0] in sections}
 
 
 def defaults(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,8 @@ class Failure(NamedTuple):
 
 def variables_of(config: RunConfig, threads: int, gpus: str | None) -> dict[str, str]:
     """The variables of a worker: threads, code that it may import, CUDA devices; None leaves those as they are."""
-    names = import_variable(config.code_names(), os.environ.get("HERO_IMPORT", ""))
+    own_code = config.strategy, config.backbone.name, config.train.optimizer  # that may be of the user
+    names = import_variable(own_code, os.environ.get("HERO_IMPORT", ""))
     variables = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "HERO_IMPORT": names}
     return variables if gpus is None else {**variables, "CUDA_VISIBLE_DEVICES": gpus}
 
@@ -174,15 +175,15 @@ def last_lines(path: Path, size: int = 8192) -> list[str]:
     return lines[1:] if end > size else lines
 
 
-def end_with_parent() -> None:
-    """Wait for the end of the pipe, then leave at once: the last checkpoint is whole, and nobody waits for us."""
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
-
-
 def main(run: str, data_dir: str, processes: str = "1") -> None:
     """The worker process, or the one that starts several of them by torchrun."""
+
+    def end_with_parent() -> None:
+        """Wait for the end of the pipe, then leave at once: the last checkpoint is whole, and nobody waits for us."""
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
     threading.Thread(target=end_with_parent, daemon=True).start()
     if processes == "1":
         sys.argv = ["hero", "train", "--resume", run, "--data", data_dir]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,6 @@ class Journal:
         self._clock = time.perf_counter()
         self._last_logged = (0, 0.0)
 
-    def ends_before(self, done: int) -> bool:
-        """Whether records of the first `done` updates are missing at the end of the log."""
-        last = max((record["step"] for record in read_lines(self.run.log_file)), default=0)
-        return last < done - done % self.log_every
-
     def begin(self, done: int, seconds: float) -> None:
         """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated."""
         records = [record for record in read_lines(self.run.log_file) if record["step"] <= done]
@@ -96,18 +92,12 @@ class Journal:
         before, since = self._last_logged
         self._last_logged = (done, seconds)
         speed = (done - before) / max(seconds - since, 1e-9)  # a clock may stand still
-        self._append(
-            {
-                "step": done,
-                **means,
-                "lr": lr,
-                "steps_per_second": speed,
-                "seconds": seconds,
-                "compiled": self.compiled,
-                "device": str(self.device),
-            }
-        )
-        self.advance(0, note=self._note(means, speed))
+        record = {"step": done, **means, "lr": lr, "steps_per_second": speed, "seconds": seconds}
+        self._append({**record, "compiled": self.compiled, "device": str(self.device)})
+        shown = {"loss": means["loss"]} | ({} if self.score is None else {"val": self.score})
+        shown |= {name: value for name, value in means.items() if name not in ("loss", "grad_norm") and "." not in name}
+        note = "  ".join(f"{name} {value:.3g}" for name, value in shown.items())
+        self.advance(0, note=f"{note}  {speed:.0f} updates/s")
         self.loss = means["loss"]
         self._tell(Progress(done, self.loss, None))
         return self.loss < float("inf")
@@ -146,14 +136,6 @@ class Journal:
             append(self.run.log_file, json_line(record))
             self.loggers.record(record)
 
-    def _note(self, means: dict[str, float], speed: float) -> str:
-        """Loss and validation, then whatever else the strategy reports as a plain number."""
-        shown = {"loss": means["loss"]}
-        if self.score is not None:
-            shown["val"] = self.score
-        shown |= {name: value for name, value in means.items() if name not in ("loss", "grad_norm") and "." not in name}
-        return "  ".join(f"{name} {value:.3g}" for name, value in shown.items()) + f"  {speed:.0f} updates/s"
-
 
 @dataclass(frozen=True)
 class Best:
@@ -180,10 +162,11 @@ class Checkpoints:
         say(*filter(None, [notice]), style="yellow")
         if state is None:
             return None
-        every = self.settings.keep_every
-        if every and not all(self.run.kept_file(k).is_file() for k in range(every, state["step"] + 1, every)):
+        every, step = self.settings.keep_every, state["step"]
+        if every and not all(self.run.kept_file(k).is_file() for k in range(every, step + 1, every)):
             return None
-        if journal.ends_before(state["step"]):
+        logged = max((record["step"] for record in read_lines(self.run.log_file)), default=0)
+        if logged < step - step % journal.log_every:
             say(f"{self.run.log_file} ends before the checkpoint: its updates are repeated", style="yellow")
             return None
         return state
@@ -202,17 +185,12 @@ class Checkpoints:
                 f"the checkpoint {self.run.state_file} belongs to another model; "
                 f"delete the folder {self.run.path} to start again."
             ) from None
-        finished = state["step"] >= self.settings.steps or state.get("stopped")
-        if not (finished and self._has_best_file()):
-            self.save_best()  # the file may hold the weights of a later update, which is repeated
+        if state["step"] >= self.settings.steps or state.get("stopped"):
+            with suppress(HeroError):
+                read_weights(self.run.weights_file)
+                return seconds
+        self.save_best()  # the file is damaged, or may hold the weights of a later update, which is repeated
         return seconds
-
-    def _has_best_file(self) -> bool:
-        try:
-            read_weights(self.run.weights_file)
-        except HeroError:
-            return False
-        return True
 
     def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
         """The state after `done` updates, and on the disk before it the log up to there."""
@@ -239,15 +217,12 @@ class Checkpoints:
         weights = {**weights_of(trainee.model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
         save_weights(self.run.kept_file(done), weights, {"step": done})
 
-    def note_validation(self, done: int, model: nn.Module, score: float) -> None:
-        """Keep the weights if they are the best so far, or if no score was finite."""
+    def note_validation(self, done: int, model: nn.Module, score: float) -> bool:
+        """Keep the best weights so far, the last if no score was finite; returns whether `train.patience` is over."""
         if score < self.best.score or self.best.weights is None or self.best.score == math.inf:
             weights = {name: tensor.detach().clone() for name, tensor in merged(model, weights_of(model)).items()}
             self.best = Best(score, done, weights)
             self.save_best()
-
-    def out_of_patience(self, done: int) -> bool:
-        """Whether `train.patience` validations have passed since the best one."""
         patience = self.settings.patience
         return patience > 0 and done - self.best.step >= patience * self.settings.validate_every
 

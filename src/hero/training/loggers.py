@@ -77,13 +77,10 @@ class WeightsAndBiases:
             settings=wandb.Settings(console="off", silent=True, **waiting),
         )
         self.run.define_metric(score_of(config), summary="min")
-        if self.run.offline:
-            self._drop_earlier_sessions(run)
-        else:
+        if not self.run.offline:
             say(f"Weights & Biases: {self.run.url}")
-
-    def _drop_earlier_sessions(self, run: Path) -> None:
-        """This session writes their records again; both together would be uploaded as conflicting ones."""
+            return
+        # This session writes the records of earlier ones again; together they would be uploaded as conflicting ones.
         for folder in (run / "wandb").glob("offline-run-*"):
             if folder != Path(self.run.dir).parent:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -102,19 +99,14 @@ class MLflow:
     def __init__(self, run: Path, config: RunConfig) -> None:
         import mlflow
 
-        self.client = mlflow.MlflowClient()
-        self.run, self.done = self._find(run.name, config), dict[str, int]()
-
-    def _find(self, name: str, config: RunConfig) -> str:
-        """The id of the run there, which an earlier session may have made."""
-        experiment = self.client.get_experiment_by_name("hero")
-        number = experiment.experiment_id if experiment else self.client.create_experiment("hero")
-        for found in self.client.search_runs([number], f"tags.hero_run = '{name}'", max_results=1):
-            return str(found.info.run_id)
-        created = self.client.create_run(number, run_name=name, tags={"hero_run": name}).info.run_id
-        for key, value in plain_settings(config).items():
-            self.client.log_param(created, key, value)
-        return str(created)
+        client, self.done = mlflow.MlflowClient(), dict[str, int]()
+        experiment = client.get_experiment_by_name("hero")
+        number = experiment.experiment_id if experiment else client.create_experiment("hero")
+        found = client.search_runs([number], f"tags.hero_run = '{run.name}'", max_results=1)  # of an earlier session
+        made = found[0] if found else client.create_run(number, run_name=run.name, tags={"hero_run": run.name})
+        self.client, self.run = client, str(made.info.run_id)
+        for key, value in {} if found else plain_settings(config).items():
+            client.log_param(self.run, key, value)
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -153,7 +145,9 @@ class Loggers:
         try:
             self.open[name] = LOGGERS[name](run, config)
         except Exception as error:  # whatever a service or its package may raise
-            raise HeroError(f"the logger {name} cannot start ({first_line(error)}); {remedy(name, error)}.") from error
+            service = "log in with `wandb login`, set WANDB_MODE=offline" if name == "wandb" else "check its service"
+            remedy = install_hint(name) if isinstance(error, ImportError) else f"{service}, or leave it out"
+            raise HeroError(f"the logger {name} cannot start ({first_line(error)}); {remedy}.") from error
         with self._forgiven(name):
             for record in read_lines(StoredRun(run).log_file):
                 self.open[name].record(record["step"], numbers(record))
@@ -176,14 +170,6 @@ class Loggers:
         except Exception as error:  # whatever a service or its package may raise
             self.open.pop(name, None)
             say(f"the logger {name} failed ({first_line(error)}); training continues without it", style="yellow")
-
-
-def remedy(name: str, error: Exception) -> str:
-    """What helps a logger that cannot start."""
-    if isinstance(error, ImportError):
-        return install_hint(name)
-    service = "log in with `wandb login`, set WANDB_MODE=offline" if name == "wandb" else "check its service"
-    return f"{service}, or leave it out"
 
 
 def first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hero.console import progress_bar, say
 from hero.data.windows import Batches, Trajectories
@@ -45,36 +45,30 @@ def train(
     data_dir: Path,
     log: Sequence[str] | None = None,
     callbacks: Sequence[Callback] = (),
+    run: Path | None = None,
 ) -> Path:
     """Train the run of `config` in `runs_dir/<id>`, from its last checkpoint if there is one; returns the folder.
 
     `log` names further loggers, such as "tensorboard"; the loggers of $HERO_LOG unless given. `callbacks` are told of
-    every record and validation; one that returns False stops the run after a validation.
+    every record and validation; one that returns False stops the run after a validation. `run` is the folder where it
+    has another name.
 
     Started by torchrun, the processes share every batch; the first one alone writes.
     """
-    run = runs_dir / config.run_id()
+    run = run or runs_dir / config.run_id()
     with no_folder_unless_started(StoredRun(run)):
-        continue_run(config, run, data_dir, log, callbacks)
+        device, loggers = choose_device(config.train.device), chosen_loggers(log)
+        with joined(device), run_lock(run) if RANKS.is_first else nullcontext():
+            config, data = decided(config, run, data_dir, device)
+            session = prepare(config, run, data_dir, data, device, callbacks)
+            if session is not None:
+                run_updates(session, loggers)
     return run
 
 
 def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     """Continue the run in the folder `run`, whatever the folder is called now; returns the folder."""
-    continue_run(Run(run).config, run, data_dir, log)
-    return run
-
-
-def continue_run(
-    config: RunConfig, run: Path, data_dir: Path, log: Sequence[str] | None, callbacks: Sequence[Callback] = ()
-) -> None:
-    """Make the updates after the last checkpoint of a run."""
-    device, loggers = choose_device(config.train.device), chosen_loggers(log)
-    with joined(device), run_lock(run) if RANKS.is_first else nullcontext():
-        config, data = decided(config, run, data_dir, device)
-        session = prepare(config, run, data_dir, data, device, callbacks)
-        if session is not None:
-            run_updates(session, loggers)
+    return train(Run(run).config, run.parent, data_dir, log, run=run)
 
 
 @dataclass
@@ -169,8 +163,9 @@ def run_updates(session: Session, loggers: Sequence[str]) -> None:
             if due.log and not journal.log(done, trainee.optimizer.param_groups[0]["lr"]):
                 raise session.diverged(done)
             is_measured = due.validate or journal.is_stop_wanted
-            if (is_measured or due.keep or due.save) and not has_finite_weights(trainee.model):
-                raise session.diverged(done)
+            is_kept = is_measured or due.keep or due.save
+            if is_kept and not all(p.isfinite().all() for p in trainee.model.parameters()):
+                raise session.diverged(done)  # the checkpoint before is worth more
             ends = is_measured and validate(session, done) and not due.last
             if due.keep:
                 checkpoints.keep(done, trainee)
@@ -217,9 +212,9 @@ def validate(session: Session, done: int) -> bool:
     with trainee.average.applied(trainee.model):
         errors = from_first(lambda: validation_errors(trainee, session.val, session.config.scoring, session.device))
         score = journal.log_validation(done, errors)
-        checkpoints.note_validation(done, trainee.model, score)
+        is_over = checkpoints.note_validation(done, trainee.model, score)
     journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
-    return checkpoints.out_of_patience(done) or journal.is_stop_wanted
+    return is_over or journal.is_stop_wanted
 
 
 def validation_errors(trainee: Trainee, val: Trajectories, scoring: Scoring, device: torch.device) -> Tensor:
@@ -230,11 +225,6 @@ def validation_errors(trainee: Trainee, val: Trajectories, scoring: Scoring, dev
     errors = rollout_errors(step, val, scoring.steps, device, history, norm=strategy.norm, measures=[measure])
     trainee.model.train()
     return errors[measure.name]
-
-
-def has_finite_weights(model: nn.Module) -> bool:
-    """Whether the weights may be kept: the checkpoint before non-finite ones is worth more."""
-    return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
 def decided(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import torch
     from torch import Tensor, nn
@@ -88,36 +88,27 @@ LARGE = 2**30
 """Bytes of an unroll from which it is worth a line."""
 
 
-def unroll_note(
-    model: nn.Module, one_step: Callable[[], object], steps: int, states: int, recompute: bool, device: torch.device
-) -> Iterator[str]:
-    """A line on the memory that an unroll keeps for its backward pass, where it is large: that of `one_step`, tried.
+def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
+    """A line on the memory that an unroll keeps for its backward pass, where it is large: that of one step, tried.
 
-    Recomputation keeps the states, so many bytes, and the rest of one step at a time.
+    Recomputation keeps the states, and the rest of one step at a time.
     """
     import torch
 
+    train, part = config.train, batch.rows(slice(0, -(-len(batch.truth) // config.train.accumulate)))
+    steps = train.unroll // train.bundle if config.untrained_strategy.unrolls else 1
     kept, was_training = KeptForBackward(model), model.training
     model.eval()  # no running statistics follow the trial
     with kept.hooks(), torch.random.fork_rng(devices=[]):
-        one_step()
+        model(part.context.inputs())
     model.train(was_training)
-    full, lean, free = kept.nbytes() * steps, kept.nbytes() + states, available_memory(device)
-    found = lean if recompute else full
+    lean, free = kept.nbytes() + part.truth.nbytes, available_memory(batch.truth.device)
+    found = lean if train.recompute else kept.nbytes() * steps
     if found < LARGE and (free is None or found < free / 4):
         return
     there = "" if free is None else f" of {free / 1e9:.3g} GB"
-    remedy = "" if recompute else f"; train.recompute=true keeps about {lean / 1e9:.2g} GB"
+    remedy = "" if train.recompute else f"; train.recompute=true keeps about {lean / 1e9:.2g} GB"
     yield f"an unroll of {steps} steps keeps about {found / 1e9:.2g} GB{there} for its gradient{remedy}"
-
-
-def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
-    """A line on the memory of a long unroll, from one call of the model on a part of `batch`."""
-    train, truth = config.train, batch.truth
-    part = batch.rows(slice(0, -(-len(truth) // train.accumulate)))
-    steps = train.unroll // train.bundle if config.untrained_strategy.unrolls else 1
-    states = part.truth.numel() * truth.element_size()
-    return unroll_note(model, lambda: model(part.context.inputs()), steps, states, train.recompute, truth.device)
 
 
 class KeptForBackward:

@@ -20,12 +20,12 @@ from PIL import Image
 
 from hero.console import progress_bar
 from hero.data.files.checks import spread
-from hero.errors import HeroError, install_hint
+from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
 from hero.report.figures.fields import draw_pictures, name_axis, time_text
 from hero.report.figures.style import BLACK, ORANGE, fix_layout, new_figure, plain, safe_name
 from hero.report.tables import format_number
-from hero.report.views import Scaled, View, channel_number, scale_channel
+from hero.report.views import Scaled, View, scale_channel
 from hero.runs.folder import Run
 from hero.runs.records import Rollout
 
@@ -61,8 +61,10 @@ def animate(
         raise HeroError(
             f"run {run.name} is on scattered points, and animations show grids; draw what `hero predict` writes."
         )
+    if channel is not None and channel not in source.channel_names:
+        raise unknown_name(f"channel of {source.title}:", channel, source.channel_names)
     shown = shown_steps(len(rollout.truth), steps)
-    figure, moving = picture(opened, rollout, channel_number(source, channel))
+    figure, moving = picture(opened, rollout, source.channel_names.index(channel) if channel else 0)
     with progress_bar(out.name, len(shown)) as advance:
         drawn = frames(figure, moving, shown, advance)
         return write_atomic(out, mp4(drawn, fps) if suffix == ".mp4" else gif(drawn, fps))

@@ -64,12 +64,6 @@ def draw_pictures(
     return grid, images
 
 
-def pictures_size(view: View, rows: int, columns: int) -> tuple[float, float]:
-    """Width and height of a figure with so many fields, in inches."""
-    width = min(max(1.8, 1.3 * view.ratio), 2.8)
-    return (width + 0.25) * columns + 1.7, (width / view.ratio + 0.3) * rows + 0.9
-
-
 def name_axis(axes: Axes, name: str, side: Side, before: str = "") -> None:
     """Label the axis `x` or `y` of a picture; of unevenly spaced points the ends alone have marks."""
     axes.set(**{f"{name}label": plain("\n".join(filter(None, (before, side.label))))})
@@ -209,7 +203,8 @@ def states_figure(
 ) -> Figure:
     """Rows of states (frame, across[, up]): space against `time`, a name and its end, or a field per frame."""
     if view.up:
-        figure = new_figure(*pictures_size(view, len(rows), len(frames)))
+        width = min(max(1.8, 1.3 * view.ratio), 2.8)  # of a field, in inches
+        figure = new_figure((width + 0.25) * len(frames) + 1.7, (width / view.ratio + 0.3) * len(rows) + 0.9)
         titles = [frames, *[[""] * len(frames)] * (len(rows) - 1)]
         pictures = [
             [row._replace(title=frame, field=field) for frame, field in zip(own, row.field, strict=True)]

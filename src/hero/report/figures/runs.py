@@ -93,18 +93,13 @@ def errors_chart(title: str, errors: Errors) -> Chart:
 def write_study(out: Path, result: StudyResult, runs_dir: Path) -> list[Path]:
     """Write the tables and figures of a study into `out`; returns the figures."""
     write_tables(out, result)
-    written = []
-    for name, figure in study_figures(result, runs_dir):
-        save_png_and_pdf(figure, out, name)
-        written.append(out / f"{name}.png")
+    written, draw = [], STUDY_FIGURES.get(result.figures, lambda *_: ())
+    for group in result.groups:
+        subject = "-".join(filter(None, (group.task, group.backbone.rpartition(":")[2], group.loss, group.shift)))
+        for name, figure in draw(result, group, subject, runs_dir):
+            save_png_and_pdf(figure, out, name)
+            written.append(out / f"{name}.png")
     return written
-
-
-def study_figures(result: StudyResult, runs_dir: Path) -> Iterator[Named]:
-    if kind := STUDY_FIGURES.get(result.figures):
-        for group in result.groups:
-            name = "-".join(filter(None, (group.task, group.backbone.rpartition(":")[2], group.loss, group.shift)))
-            yield from kind(result, group, name, runs_dir)
 
 
 def curves(result: StudyResult, group: Group, name: str, runs_dir: Path) -> Iterator[Named]:

@@ -19,7 +19,7 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import write_atomic
-from hero.report.content import metrics_tables, statistics_tables, study_tables
+from hero.report.content import metrics_tables, paired_table, study_tables
 from hero.report.figures.charts import Chart, Data
 from hero.report.figures.runs import panel_chart
 from hero.report.figures.training import training_charts
@@ -61,12 +61,20 @@ def render(data: Mapping[str, Any]) -> str:
     """The page of a payload. Style, script and JSON are ours or safe as they are; all else is escaped."""
     style = _asset("page.css")
     script = '\n"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    style_hash, script_hash = (f"'sha256-{digest}'" for digest in hashes)
+    # Nothing may be loaded, and no other style or script than ours may run, wherever it comes from.
+    policy = f"default-src 'none'; img-src data:; style-src {style_hash}; script-src {script_hash}; "
+    drawn = {key: data[key] for key in ("curves", "players", "training")}
+    content = json.dumps(drawn, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for sign in "<\u2028\u2029":  # JSON that cannot end the script element around it
+        content = content.replace(sign, f"\\u{ord(sign):04x}")
     return template("page.html").render(
         data=data,
-        policy=_policy(style, script),
+        policy=f"{policy}base-uri 'none'; form-action 'none'",
         style=Markup(style),
         script=Markup(script),
-        json=Markup(_json({key: data[key] for key in ("curves", "players", "training")})),
+        json=Markup(content),
         analyses=ANALYSES,
         drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
         shown=lambda value: format_number(value) if isinstance(value, float) else str(value),
@@ -77,29 +85,15 @@ def _asset(name: str) -> str:
     return resources.files("hero.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded, and no other style or script than ours may run, wherever it comes from."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    style_hash, script_hash = (f"'sha256-{digest}'" for digest in hashes)
-    return (
-        f"default-src 'none'; img-src data:; style-src {style_hash}; script-src {script_hash}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _json(content: Any) -> str:
-    """JSON that cannot end the script element around it."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
 def payload(inputs: ReportInputs) -> Data:
     """Everything on the page, in the order of the page."""
     results, notices = results_of(inputs), list(inputs.notices)
     panels = list(panels_of(inputs, results))
     players = _players(panels, notices)
+    own = results[len(inputs.studies) :]  # runs that were named by themselves
+    single = [result.title for result in own] if len(own) < 2 else [f"{sum(len(one.runs) for one in own)} runs"]
     return {
-        "title": _title(results, len(inputs.studies)),
+        "title": "; ".join([*(result.title for result in results[: len(inputs.studies)]), *single]),
         "lead": lead(inputs, results),
         "warnings": study_shortfalls(*results),
         "notices": notices,
@@ -114,19 +108,12 @@ def payload(inputs: ReportInputs) -> Data:
             if run.before
         ],
         "studies": [
-            (result.title, statistics_tables(result), images)
+            (result.title, [*map(paired_table, result.statistics)], images)
             for folder, result in zip(inputs.studies, results, strict=False)
             if (images := _images(folder)) or result.statistics
         ],
         "runs": list(inputs.runs.values()),
     }
-
-
-def _title(results: Sequence[StudyResult], studies: int) -> str:
-    """The titles of the studies, and how many runs were named by themselves if they are not of one study."""
-    own = results[studies:]
-    single = [result.title for result in own] if len(own) < 2 else [f"{sum(len(one.runs) for one in own)} runs"]
-    return "; ".join([*(result.title for result in results[:studies]), *single])
 
 
 def result_tables(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[Table]:

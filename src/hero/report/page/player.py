@@ -19,7 +19,7 @@ from hero.data.files.checks import spread
 from hero.method.metrics import Scoring
 from hero.report.figures.charts import Data, finite_or_none
 from hero.report.figures.fields import time_text
-from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, Side, View, channel_titles, scale_channel
+from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, View, channel_titles, scale_channel
 from hero.runs.records import Rollout
 
 LARGEST_SIDE = 64
@@ -47,7 +47,9 @@ def player(
     length = len(rollout.truth)
     strides = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in view.sides]
     shape = [len(side.points[::stride]) for side, stride in zip(view.sides, strides, strict=True)]
-    steps = 1 + np.array(spread(length, frames_that_fit(math.prod(shape), rollout, bytes_allowed)))
+    # A frame of a channel: three fields in bytes and two spectra in float32, four thirds as long in base64.
+    frame_bytes = 4 * source.channels * (3 * math.prod(shape) + 8 * rollout.truth_spectrum.shape[-1])
+    steps = 1 + np.array(spread(length, max(2, bytes_allowed * 3 // frame_bytes)))
     drawn = np.ix_(steps - 1, *(np.arange(0, len(side.points), n) for side, n in zip(view.sides, strides, strict=True)))
     truths, channels = [], []
     for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
@@ -58,7 +60,15 @@ def player(
     return {
         "shape": shape,
         "ratio": view.ratio,
-        "sides": [_side(side) for side in view.sides],
+        "sides": [
+            {
+                "name": side.name,
+                "label": side.label,
+                "ends": [side.start, side.end],
+                "points": [float(f"{x:.6g}") for x in side.drawn],
+            }
+            for side in view.sides
+        ],
         "steps": steps.tolist(),
         "times": [time_text(source, step) for step in steps.tolist()],
         "length": length,
@@ -81,6 +91,9 @@ def channel_data(
         encode(np.log10(np.maximum(power[steps - 1, c], FLOOR)).astype("<f4"))
         for power in (rollout.truth_spectrum, rollout.prediction_spectrum)
     )
+    power = rollout.truth_spectrum[:, c]
+    high = max(float(power.max(initial=0)), FLOOR)
+    low = power[power > 1e-17 * high].min(initial=high)  # below is rounding
     return {"field": truth, "spectrum": truth_spectrum}, {
         "label": scale.label,
         "colours": {SIGNED: "signed", UNSIGNED: "unsigned"}[scale.colours],
@@ -89,15 +102,9 @@ def channel_data(
         "error_label": scaled.error.scale.label,
         "fields": fields,
         "spectrum": spectrum,
-        "power_range": power_range(rollout.truth_spectrum[:, c]),
+        "power_range": [float(low) / 10, high * 100],  # room above for noise
         "notes": channel_notes(scaled),
     }
-
-
-def _side(side: Side) -> Data:
-    """An axis: its name, the ends of the picture and the places of the points of a line."""
-    points = [float(f"{x:.6g}") for x in side.drawn]
-    return {"name": side.name, "label": side.label, "ends": [side.start, side.end], "points": points}
 
 
 def colour_tables() -> dict[str, str]:
@@ -118,19 +125,6 @@ def quantise(field: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def encode(values: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
-
-
-def frames_that_fit(points: int, rollout: Rollout, bytes_allowed: int) -> int:
-    """Frames of three fields in bytes and two spectra in float32 of every channel, four thirds as long in base64."""
-    _, channels, wavenumbers = rollout.truth_spectrum.shape
-    return max(2, bytes_allowed * 3 // (4 * channels * (3 * points + 8 * wavenumbers)))
-
-
-def power_range(spectrum: np.ndarray) -> list[float]:
-    """Axis limits that hold the truth at all steps, with room above for noise; below 1e-17 of the top is rounding."""
-    high = max(float(spectrum.max(initial=0)), FLOOR)
-    visible = spectrum[spectrum > 1e-17 * high]
-    return [float(visible.min(initial=high)) / 10, high * 100]
 
 
 def notes(rollout: Rollout, steps: np.ndarray, strides: Sequence[int], scoring: Scoring, first: bool) -> list[str]:
