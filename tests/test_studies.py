@@ -33,7 +33,7 @@ from hero.paper.landscape import stored_landscape
 from hero.paper.numbers import _paper, differences, published_row
 from hero.report.content import study_markdown
 from hero.report.figures.runs import write_study
-from hero.report.listing import missing_word, study_number
+from hero.report.listing import study_number
 from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import PRESETS, RECOMMENDED, RunConfig, make_config
@@ -260,7 +260,7 @@ def test_what_is_not_there_is_said(call: Call, again: Path, data_dir: Path) -> N
     assert "step 20/20" not in out
     burgers, dispersion = (group.rows for group in stored(again).groups)
     assert [run.status for run in burgers[1].runs] == ["unfinished", "not run"]
-    assert missing_word(burgers[1]) == "unfinished"
+    assert study_number(None, burgers[1]).text == "unfinished"
     assert set(dispersion[0].cells.values()) == {None}
     assert [run.status for run in dispersion[1].runs] == ["finished", "failed"]
     assert dispersion[1].rollouts == 2

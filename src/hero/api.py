@@ -304,22 +304,18 @@ def test_trajectories(
         settings = data_settings(data, data_dir, {}) | dict(values) | ({"data.forcing": names} if names else {})
         return opened_data(settings, "test", data_dir, history=history)[:2]
     if is_array(data):
-        found = given_trajectories(dict(data) if isinstance(data, Mapping) else {"test": data})
+        arrays = data if isinstance(data, Mapping) else {"test": data}
+        name = next((name for name in ("test", "u") if name in arrays), None)
+        if name is None:
+            raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
+        known = (arrays.get(f"{part}_test", arrays.get(part)) for part in ("mu", FORCING))
+        mu, given = (None if part is None else torch.as_tensor(part).float() for part in known)
+        states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
+        frames = arrays.get(f"frames_{name}", arrays.get("frames"))
+        states = states if frames is None else states[:, : int(min(frames))]
+        found = replace(masked_trajectories(states, mu), forcing=given)
     else:
         found = all_trajectories(store_dataset(data, data_dir), names)
     norm = Norm(by_channel=True)
     norm.fit(found)
     return found, norm
-
-
-def given_trajectories(arrays: Mapping[str, Any]) -> Trajectories:
-    """The trajectories of the array `test` or `u`, with what belongs to them by name."""
-    name = next((name for name in ("test", "u") if name in arrays), None)
-    if name is None:
-        raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
-    known = (arrays.get(f"{part}_test", arrays.get(part)) for part in ("mu", FORCING))
-    mu, forcing = (None if part is None else torch.as_tensor(part).float() for part in known)
-    states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
-    frames = arrays.get(f"frames_{name}", arrays.get("frames"))
-    states = states if frames is None else states[:, : int(min(frames))]
-    return replace(masked_trajectories(states, mu), forcing=forcing)

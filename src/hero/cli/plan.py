@@ -160,7 +160,16 @@ def doctor(
     folder = find_only_run(name, where)
     if folder is None:
         return examine_file(Path(name), layout, out or Path(f"doctor-{Path(name).resolve().stem}"), json)
-    examine_run(folder, where.data, json)
+    from hero.analysis.doctor_run import doctor_run
+    from hero.report.doctor import run_figure, run_table
+    from hero.report.figures.style import save
+
+    found = doctor_run(folder, where.data)
+    show(run_table(found))
+    say(f"figure: {save(run_figure(found), folder / 'figures' / 'doctor.png')}", style="dim")
+    if json:
+        found.write(json)
+    say(found.verdict)
     return 0
 
 
@@ -204,20 +213,6 @@ def find_only_run(name: str, where: Folders) -> Path | None:
         if Path(name).suffix or "/" in name or ":" in name:
             return None  # a missing file: its reader says so
         raise
-
-
-def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
-    """Print why the rollout of a run fails, and draw it."""
-    from hero.analysis.doctor_run import doctor_run
-    from hero.report.doctor import run_figure, run_table
-    from hero.report.figures.style import save
-
-    found = doctor_run(run, data_dir)
-    show(run_table(found))
-    say(f"figure: {save(run_figure(found), run / 'figures' / 'doctor.png')}", style="dim")
-    if json:
-        found.write(json)
-    say(found.verdict)
 
 
 COMMANDS = {"Before training": (doctor, settings, describe)}

@@ -62,20 +62,17 @@ def remove(
     for folder in folders:
         if folder.is_symlink() or folder.resolve().parent != where.runs.resolve():
             raise HeroError(f"{folder} is not in the folder of the runs, {where.runs}; name that with --runs.")
-    if not yes and not is_agreed(f"delete {', '.join(folder.name for folder in folders)}?"):
-        say("nothing is deleted; `--yes` deletes without asking")
-        return 1
+    if not yes:
+        print(visible(f"delete {', '.join(folder.name for folder in folders)}?"), "[y/N] ", end="", flush=True)
+        if not sys.stdin or sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say("nothing is deleted; `--yes` deletes without asking")
+            return 1
     for folder in folders:
         with run_lock(folder):
             (folder / "config.toml").unlink()  # first: what a kill leaves is not a run
             shutil.rmtree(folder)
         say(f"deleted: {folder}")
     return 0
-
-
-def is_agreed(question: str) -> bool:
-    print(visible(question), "[y/N] ", end="", flush=True)
-    return bool(sys.stdin) and sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def report(

@@ -240,10 +240,7 @@ def study(
 def run_plan(
     planned: "Plan", where: Folders, workers: "Workers", out: Path | None, table_only: bool = False
 ) -> "StudyResult":
-    """Run a study or comparison, write its tables and figures, and print the tables.
-
-    After Ctrl-C the tables of the finished runs are written.
-    """
+    """Run a study or comparison, write its tables and figures, and print the tables."""
     from hero.report.content import paired_table, study_tables, study_title, write_tables
     from hero.report.figures.runs import write_study
     from hero.report.sentences import result_sentences

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -77,10 +78,7 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
                 return known
     with progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance:
         rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
-        peaks = {}
-        for name, free in rollouts.items():
-            advance(note=f"{name}: memory")
-            peaks[name] = peak_of(free) / 1e6
+        peaks = in_turns({name: partial(peak_of, free) for name, free in rollouts.items()}, 1, advance)
         inference = in_turns({name: free.seconds_per_step for name, free in rollouts.items()}, rounds, advance)
         with torch.random.fork_rng(devices=[]):  # dropout may draw
             dry_runs = {name: DryRun(config, data_dir, rollouts[name].device) for name, config in runs.items()}
@@ -89,7 +87,7 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
         name: RunCost(
             parameters=count_parameters(rollouts[name].model),
             inference_ms_per_step=1e3 * statistics.median(inference[name]),
-            peak_memory_mb=peaks[name],
+            peak_memory_mb=peaks[name][0] / 1e6,
             train_steps_per_s=1 / statistics.median(training[name]),
             compiled=config.train.compile == "true",
         )
@@ -134,7 +132,8 @@ class FreeRollout:
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         history, batch = config.train.history, config.train.batch
         self.device, self.model = device, config.build_operator().to(device).eval()
-        self.context = some_states(config, "test", history, batch).first(history, device)
+        split = dataclasses.replace(config.split("test"), trajectories=batch)
+        self.context = some_states(config, split, history).first(history, device)
         self.step = config.untrained_strategy.stepper(self.model)
 
     @torch.no_grad()

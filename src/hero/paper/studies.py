@@ -169,11 +169,6 @@ OOD = Study(
 )
 
 
-def relative_interval(config: RunConfig) -> str:
-    """The updates in which the relative term acts."""
-    return f"{config.method.model_dump()['start']}–{config.train.steps}"
-
-
 def refresh_steps(config: RunConfig) -> str:
     """The updates at which the lagged operator is copied: all of a few, else the first two and the last."""
     own = config.method.model_dump()
@@ -185,11 +180,8 @@ def refresh_steps(config: RunConfig) -> str:
 def varied_study(
     title: str, table: str, setting: tuple[str, str], note: Callable[[RunConfig], str], values: Mapping[float, int]
 ) -> Study:
-    """Push-forward, and HERO with a setting at shares of the updates, next to the values of the paper.
-
-    `setting` is its dotted name and its symbol in the paper's rows.
-    """
-    key, symbol = setting
+    """Push-forward, and HERO with a setting at shares of the updates, next to the values of the paper."""
+    key, symbol = setting  # its dotted name, and the symbol in the paper's rows
 
     def row(share: float, value: int) -> StudyRow:
         def settings(config: RunConfig) -> Mapping[str, Any]:
@@ -205,7 +197,7 @@ START_STEP = varied_study(
     "Start step of the relative term",
     "start_step",
     ("hero.start", "s0"),
-    relative_interval,
+    lambda config: f"{config.method.model_dump()['start']}–{config.train.steps}",  # where the relative term acts
     {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000},
 )
 REFRESH = varied_study(

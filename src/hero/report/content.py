@@ -66,10 +66,7 @@ def metrics_tables(metrics: Metrics, config: RunConfig, before: Before | None = 
 
 
 def metrics_table(metrics: Metrics, config: RunConfig, before: Before | None = None) -> Table:
-    """One run: the five numbers of every table, then everything else that was measured on the test set.
-
-    Next to them stand the checkpoint that it was fine-tuned from, the baselines, and the paper's numbers, if any.
-    """
+    """One run: the five numbers of every table, then everything else that was measured on the test set."""
     published, scoring = published_numbers(config), metrics.scoring
     shared, of_files = rollout_columns(scoring), scoring.measure == "vrmse"
     lines = [(column.label, column.split, column.metric, published.get(column.key)) for column in shared]
@@ -144,10 +141,7 @@ def study_title(result: StudyResult) -> str:
 
 
 def study_tables(result: StudyResult) -> list[Table]:
-    """A table for each task, with a section for each of its backbones, losses or shifts: one for all would be long.
-
-    The last one has the notes of the study.
-    """
+    """A table for each task, with a section for each of its backbones, losses or shifts; the last one has the notes."""
     tasks = itertools.groupby(result.groups, key=lambda group: group.task)
     tables = []
     for groups in (list(found) for _, found in tasks):
@@ -158,10 +152,7 @@ def study_tables(result: StudyResult) -> list[Table]:
 
 
 def group_table(groups: Sequence[records.Group], columns: Sequence[records.MetricColumn]) -> Table:
-    """Groups of a study: a row per method, a column per metric, each number next to the paper's.
-
-    Below them stands what keeping the first state gives, where it is measured.
-    """
+    """Groups of a study: a row per method, a column per metric, each number next to the paper's."""
     scoring = scoring_of(column.metric for column in columns)
     shown = [
         Column("Method", words=True),

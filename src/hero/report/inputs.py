@@ -40,10 +40,8 @@ class Analysis:
     """How an analysis of a trained run, kept as `NAME.json` in its folder, is read and shown."""
 
     record: type[Record]
-    title: str
-    """The heading on the page."""
-    caption: str
-    """How to read the figure."""
+    title: str  # the heading on the page
+    caption: str  # how to read the figure
     figure: Callable[[Any, RunConfig], Figure]
     sentences: Callable[[Any], Sequence[str]]
     table: Callable[[Any], Table] | None = None
@@ -71,12 +69,10 @@ class Curves:
     They are of all channels as "", and of each by its name where channels are measured one by one.
     """
 
-    scores: dict[str, np.ndarray]
-    """An error that is not a number is infinite."""
+    scores: dict[str, np.ndarray]  # an error that is not a number is infinite
     baselines: dict[str, dict[str, np.ndarray]]
     """By channel in the same way, the mean scores of doing nothing by the name of the baseline."""
-    lost: tuple[int, int]
-    """How many rollouts diverged, and of how many."""
+    lost: tuple[int, int]  # how many rollouts diverged, and of how many
     scoring: Scoring
 
     @classmethod
@@ -102,12 +98,9 @@ class ReportedRun:
 
     run: Run
     metrics: Metrics
-    curves: Curves | None
-    """None where the errors could not be read."""
-    analyses: Mapping[str, Record]
-    """By name, those of `ANALYSES` that were made of the run."""
-    before: Before | None
-    """The checkpoint that it was fine-tuned from."""
+    curves: Curves | None  # None where the errors could not be read
+    analyses: Mapping[str, Record]  # by name, those of `ANALYSES` that were made of the run
+    before: Before | None  # the checkpoint that it was fine-tuned from
 
     @property
     def name(self) -> str:
@@ -158,13 +151,10 @@ class ReportedRun:
 class ReportInputs:
     """Runs and studies of one report; `notices` name everything that could not be read."""
 
-    runs: dict[str, ReportedRun] = field(default_factory=dict)
-    """By id."""
-    studies: dict[Path, StudyResult] = field(default_factory=dict)
-    """Results of studies and comparisons by folder."""
+    runs: dict[str, ReportedRun] = field(default_factory=dict)  # by id
+    studies: dict[Path, StudyResult] = field(default_factory=dict)  # results of studies and comparisons by folder
     notices: list[str] = field(default_factory=list)
-    named: list[str] = field(default_factory=list)
-    """Runs that were asked for by themselves, not through a study."""
+    named: list[str] = field(default_factory=list)  # runs that were asked for by themselves, not through a study
 
     @property
     def single(self) -> ReportedRun | None:

@@ -108,12 +108,7 @@ def column_of(column: MetricColumn, scoring: Scoring) -> Column:
 
 def study_number(cell: SeedCell | None, row: MethodRow, best: float | None = None) -> Number:
     """Mean and std over seeds next to the published mean, marked if it is `best`; a word where there is nothing."""
-    if cell is None:
-        return Number(None, missing=missing_word(row))
-    return Number(cell.mean, cell.std, cell.paper, cell.mean == best)
-
-
-def missing_word(row: MethodRow) -> str:
-    """Why a cell is empty; of several reasons the one that explains most."""
-    states = {run.status for run in row.runs}
-    return next((word for word in ("failed", "unfinished", "not run") if word in states), MISSING)
+    if cell is not None:
+        return Number(cell.mean, cell.std, cell.paper, cell.mean == best)
+    states = {run.status for run in row.runs}  # of several reasons the one that explains most
+    return Number(None, missing=next((word for word in ("failed", "unfinished", "not run") if word in states), MISSING))

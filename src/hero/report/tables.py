@@ -79,14 +79,10 @@ class Column:
 
     label: str
     direction: str = ""
-    meaning: str = ""
-    """Definition, which the page shows on demand."""
-    words: bool = False
-    """Text, aligned left and free to wrap; numbers are aligned right and kept whole."""
-    optional: bool = False
-    """Left out where no cell of it says anything."""
-    minor: bool = False
-    """Left out of a terminal that is too narrow for all columns."""
+    meaning: str = ""  # definition, which the page shows on demand
+    words: bool = False  # text, aligned left and free to wrap; numbers are aligned right and kept whole
+    optional: bool = False  # left out where no cell of it says anything
+    minor: bool = False  # left out of a terminal that is too narrow for all columns
 
     @property
     def heading(self) -> str:
@@ -103,16 +99,12 @@ class Cell:
     """A cell: its text in every form, and what only some of them show."""
 
     text: str
-    value: float | str | None
-    """Unrounded; the page sorts by it."""
-    detail: str = ""
-    """Shown by the page alone, below the text."""
-    verdict: str = ""
-    """"better" and "worse" are coloured."""
+    value: float | str | None  # unrounded; the page sorts by it
+    detail: str = ""  # shown by the page alone, below the text
+    verdict: str = ""  # "better" and "worse" are coloured
     best: bool = False
     paper: str = ""
-    ratio: str = ""
-    """The paper's number, and ours over it."""
+    ratio: str = ""  # the paper's number, and ours over it
 
 
 class Text(Cell):
@@ -163,10 +155,8 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
     notes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
-    """What must not be overlooked, such as a run that is no better than doing nothing."""
-    folded: bool = False
-    """Whether the page shows it on demand only."""
+    warnings: Sequence[str] = ()  # what must not be overlooked, such as a run that is no better than doing nothing
+    folded: bool = False  # whether the page shows it on demand only
 
     @classmethod
     def of_words(

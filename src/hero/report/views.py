@@ -54,15 +54,11 @@ class Side:
 
     axis: int
     name: str
-    label: str
-    """The name with its unit."""
+    label: str  # the name with its unit
     start: float
-    end: float
-    """Where the picture ends: half a cell beyond the points, or a whole one where the axis is periodic."""
-    points: np.ndarray
-    """Coordinates in the order of the picture; NaN where they are not known."""
-    turned: bool
-    """Whether the file has the points in the other order."""
+    end: float  # where the picture ends: half a cell beyond the points, or a whole one where the axis is periodic
+    points: np.ndarray  # coordinates in the order of the picture; NaN where they are not known
+    turned: bool  # whether the file has the points in the other order
 
     @property
     def even(self) -> bool:
@@ -91,8 +87,7 @@ class View:
 
     across: Side
     up: Side | None = None
-    ratio: float = 1.0
-    """Width over height; 0 where it is as the page has room."""
+    ratio: float = 1.0  # width over height; 0 where it is as the page has room
 
     @classmethod
     def of(cls, axes: Sequence[Axis]) -> View:
@@ -175,8 +170,7 @@ class Scaled(NamedTuple):
     truth: Picture
     prediction: Picture
     error: Picture
-    size: np.ndarray | None = None
-    """The size of the truth at each step, if values are relative to it."""
+    size: np.ndarray | None = None  # the size of the truth at each step, if values are relative to it
 
 
 def scale_channel(rollout: Rollout, source: Source, channel: int, view: View) -> Scaled:

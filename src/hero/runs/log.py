@@ -53,8 +53,7 @@ class ValidationRecord(LogRecord):
     """A validation rollout; in the file the score is named by its horizon, as in `val_gm100`."""
 
     score: float
-    metric: str
-    """The score's name, such as gm100."""
+    metric: str  # the score's name, such as gm100
     val_diverged: int
 
     @model_validator(mode="before")
@@ -74,8 +73,7 @@ class Log:
     training: tuple[TrainingRecord, ...] = ()
     validation: tuple[ValidationRecord, ...] = ()
     stopped_early: bool = False
-    notice: str | None = None
-    """A sentence on the lines that were skipped."""
+    notice: str | None = None  # a sentence on the lines that were skipped
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -60,8 +60,7 @@ class Shortfall(NamedTuple):
 
     baseline: str
     step: int
-    channel: str
-    """Empty where channels are measured together."""
+    channel: str  # empty where channels are measured together
     error: float
     baseline_error: float
 
@@ -75,16 +74,14 @@ class Metrics(RunIdentity):
     versions: dict[str, str]
     parameters: int
     best_step: int
-    weights: str | None = None
-    """SHA-256 of the model.safetensors that was measured."""
+    weights: str | None = None  # SHA-256 of the model.safetensors that was measured
     trajectories: int
     val: dict[str, float]
     test: dict[str, float]
 
     channels: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Errors of each channel on the test set, where channels are measured one by one."""
-    left_out: tuple[str, ...] = ()
-    """Channels of weight 0, which no score and no warning counts."""
+    left_out: tuple[str, ...] = ()  # channels of weight 0, which no score and no warning counts
     baselines: dict[str, Baseline] = Field(default_factory=dict)
     """The errors of doing nothing on the test set: `persistence` and `mean`; empty in version 0.2."""
 
@@ -147,8 +144,7 @@ class Errors:
     """
 
     test: Mapping[str, np.ndarray]
-    val: np.ndarray
-    """The score of the validation rollouts."""
+    val: np.ndarray  # the score of the validation rollouts
     baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The score of doing nothing on the test set, by name."""
     measure: Literal["nrmse", "vrmse"] = "nrmse"

@@ -149,10 +149,8 @@ class Start:
 
     target: nn.Module
     found: dict[str, Tensor]
-    misfits: dict[str, list[str]]
-    """Names that do not match, by kind."""
-    left_out: tuple[str, ...]
-    """Names of what is not a tensor."""
+    misfits: dict[str, list[str]]  # names that do not match, by kind
+    left_out: tuple[str, ...]  # names of what is not a tensor
 
     @classmethod
     def of(cls, weights: Mapping[str, Tensor], target: nn.Module, left_out: tuple[str, ...]) -> Start:

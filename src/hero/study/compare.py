@@ -27,11 +27,7 @@ COLUMNS = (*(column for column in ROLLOUT_COLUMNS if column.split == "test"), CO
 def plan_comparison(
     settings: Mapping[str, Any], strategies: Sequence[str], seeds: Sequence[int], baseline: str | None = None
 ) -> Plan:
-    """The runs of a comparison, for `hero.study.run.run`: every strategy with every seed.
-
-    `settings` are dotted ones such as {"task.name": "kdv"}, not a configuration: values derived from the strategy are
-    derived for each run. The strategies were typed by the user.
-    """
+    """Every strategy with every seed; of the dotted `settings`, values are derived for each run on its own."""
     plans.check_values("strategies", strategies)
     plans.check_values("seeds", seeds)
     baseline = baseline or ("push_forward" if "push_forward" in strategies else strategies[0])

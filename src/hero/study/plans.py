@@ -53,8 +53,7 @@ class StudyRow:
     """From the configuration that the row would have without them."""
     published: str = ""  # the name of the row in the published table; default: the strategy
     note: Callable[[RunConfig], str] = lambda config: ""
-    applies: Callable[[RunConfig], bool] = lambda config: True
-    """Whether the group of a configuration has the row."""
+    applies: Callable[[RunConfig], bool] = lambda config: True  # whether the group of a configuration has the row
     varied: str = ""  # the dotted name of the setting that the rows of the study vary
 
 

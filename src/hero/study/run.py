@@ -195,10 +195,7 @@ def read_state(run: Path, steps: int) -> tuple[int, str]:
 
 
 class SweepProgress:
-    """The runs of a sweep so far; `failed` holds the sentence of each that failed.
-
-    Of `count` runs, `finished` were there before; `advance` moves the bar of all updates.
-    """
+    """The runs of a sweep so far, of which `finished` were there before; `failed` has the sentence of each that did."""
 
     def __init__(self, count: int, finished: int, advance: Callable[..., None]) -> None:
         self.failed: dict[str, str] = {}

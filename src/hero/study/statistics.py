@@ -34,13 +34,9 @@ def summarise(
     for loss in dict.fromkeys(group.loss for group in groups):
         part = [group for group in groups if group.loss == loss]
         if any(sum(bool(values_of(row, metric)) for row in counted(group)) > 1 for group in part):
-            titles = [group.title for group in part]
+            titles, named = [group.title for group in part], {"metric": metric, "baseline": baseline}
             own = tuple(test for test in tests if test.group in titles)
-            found.append(
-                Summary(
-                    loss=loss, metric=metric, baseline=baseline, direction=direction, tests=own, corrected=len(tests)
-                )
-            )
+            found.append(Summary(**named, loss=loss, direction=direction, tests=own, corrected=len(tests)))
     return tuple(found)
 
 
@@ -90,7 +86,8 @@ def paired_tests(groups: Sequence[Group], metric: str, baseline: str, direction:
 def compare_pairs(ours: Sequence[float], theirs: Sequence[float], direction: Direction = "lower") -> Pairs:
     """Ratio of paired values with its t-interval, t-test and sign-flip test."""
     a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
-    logs = log_ratios(a, b)
+    with np.errstate(divide="ignore", invalid="ignore"):  # log(e / e⁰): ±inf where one of them is infinite or zero
+        logs = np.where(a == b, 0.0, np.log(a) - np.log(b))
     # Σ d without NaN: of infinite differences the more frequent sign wins; as many of both leave the finite ones.
     infinite = float(np.sign(logs[np.isinf(logs)]).sum())
     total = math.copysign(math.inf, infinite) if infinite else float(logs[np.isfinite(logs)].sum())
@@ -106,13 +103,6 @@ def compare_pairs(ours: Sequence[float], theirs: Sequence[float], direction: Dir
         sign_flip_p=sign_flip_p(logs),
         is_better=total < 0 if direction == "lower" else total > 0,
     )
-
-
-def log_ratios(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """log(e / e⁰) for each pair; ±inf where one of them is infinite or zero, 0 where both are."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(ours) - np.log(theirs)
-    return np.where(ours == theirs, 0.0, logs)
 
 
 def t_test(logs: np.ndarray) -> tuple[tuple[float, float] | None, float | None]:

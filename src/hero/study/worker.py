@@ -73,8 +73,7 @@ class Failure(NamedTuple):
 
     sentence: str
     output: Sequence[str] = ()
-    lost: bool = False
-    """Whether a process of the run vanished: worth another try, unlike a mistake in its settings."""
+    lost: bool = False  # whether a process of the run vanished: worth another try, unlike a mistake in its settings
 
 
 def variables_of(config: RunConfig, threads: int, gpus: str | None) -> dict[str, str]:

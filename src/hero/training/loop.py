@@ -82,8 +82,7 @@ class Session:
     val: Trajectories
     journal: Journal
     checkpoints: Checkpoints
-    first: int
-    """Updates that were made before."""
+    first: int  # updates that were made before
 
     def diverged(self, done: int) -> HeroError:
         """The error for loss, gradients or weights that are not finite, noticed after update `done`."""
@@ -184,8 +183,7 @@ class Due:
     """What is to be done after an update."""
 
     last: bool
-    look: bool
-    """At the norms of the gradients."""
+    look: bool  # at the norms of the gradients
     log: bool
     validate: bool
     keep: bool

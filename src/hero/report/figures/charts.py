@@ -43,12 +43,9 @@ class Across(NamedTuple):
     """The horizontal axis of a chart."""
 
     label: str
-    name: str = ""
-    """Stands before a number that is read off."""
-    whole: bool = False
-    """Whether there is nothing between whole numbers."""
-    waves: bool = False
-    """Whether it is logarithmic from 1 on, with room for 0."""
+    name: str = ""  # stands before a number that is read off
+    whole: bool = False  # whether there is nothing between whole numbers
+    waves: bool = False  # whether it is logarithmic from 1 on, with room for 0
 
 
 UPDATES = Across("update", "update", whole=True)
@@ -65,15 +62,11 @@ class Curve:
     x: np.ndarray | Sequence[float] | Sequence[str]
     y: np.ndarray
     band: tuple[np.ndarray, np.ndarray] | None = None
-    colour: Any = None
-    """In figures; the page has colours for dark and light."""
+    colour: Any = None  # in figures; the page has colours for dark and light
     style: str = "-"
-    idle: int = 0
-    """The number of a baseline, from 1."""
-    points: Mapping[int, Published] = field(default_factory=dict)
-    """The paper's numbers."""
-    lost: tuple[int, int] = (0, 0)
-    """How many rollouts diverged, and of how many."""
+    idle: int = 0  # the number of a baseline, from 1
+    points: Mapping[int, Published] = field(default_factory=dict)  # the paper's numbers
+    lost: tuple[int, int] = (0, 0)  # how many rollouts diverged, and of how many
 
     @property
     def name(self) -> str:
@@ -103,8 +96,7 @@ class Chart:
     across: Across
     unit: str = ""
     log: bool = False
-    range: tuple[float, float] | None = None
-    """The ends of the vertical axis where they are not those of the curves."""
+    range: tuple[float, float] | None = None  # the ends of the vertical axis where they are not those of the curves
     threshold: float | None = None
 
     def data(self, most: int | None = None) -> Data:
@@ -199,10 +191,7 @@ def error_chart(
     channel: str = "",
     paper: Mapping[str, Mapping[int, Published]] = {},
 ) -> Chart:
-    """The mean of each method over its seeds, with a band over all of them; grey is what doing nothing gives.
-
-    `paper` has the paper's nRMSE of a method by rollout step.
-    """
+    """The mean of each method over its seeds, with a band over all of them; grey is what doing nothing gives."""
     colours, curves = colours_of(methods), []
     for place, (name, seeds) in enumerate(methods.items()):
         length = min(len(one.scores[channel]) for one in seeds)

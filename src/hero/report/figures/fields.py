@@ -124,10 +124,7 @@ def _present(steps: Sequence[int], length: int) -> list[int]:
 
 
 def spectrum_figure(rollout: Rollout, names: Sequence[str] = ()) -> Figure:
-    """Radially averaged power of truth and prediction, a row for each channel.
-
-    A prediction below the truth smooths, one above it adds noise.
-    """
+    """Radially averaged power of truth and prediction, a row for each channel."""
     steps, channels = _present(SPECTRUM_STEPS, len(rollout.truth)), rollout.truth.shape[1]
     charts = []
     for c in range(channels):

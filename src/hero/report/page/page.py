@@ -48,10 +48,7 @@ def write_page(inputs: ReportInputs, path: Path) -> Path:
 
 
 def write_run_page(run: Path) -> Path:
-    """Write `report.html` of an evaluated run into its folder.
-
-    Figures as files are drawn by `hero report --figures`: drawing them takes far longer than the page.
-    """
+    """Write `report.html` of an evaluated run into its folder."""
     inputs = ReportInputs()
     inputs.add(run, named=True, finished=False)
     return write_page(inputs, run / "report.html")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from hero.data import split_path
+from hero.data import Split, split_path
 from hero.data.trajectories import Trajectories
 from hero.errors import HeroError, check_number
 from hero.runs.config import RunConfig
@@ -71,7 +71,10 @@ class DryRun:
     def __init__(self, config: RunConfig, data_dir: Path, device: torch.device) -> None:
         self.config, self.device = config, device
         self.model = config.build_operator().to(device)
-        data = stand_in(config, "train", data_dir, device).to(device)
+        task, split = config.source.task, config.split("train")
+        is_there = task is None or split_path(task, split, data_dir).exists()
+        data = load_data(config, "train", data_dir, device) if is_there else some_states(config, split, split.steps + 1)
+        data = data.to(device)
         self.windows = config.windows(data)
         compiler = find_compiler(config, self.model, self.windows(0))
         self.compiled = compiler is not None
@@ -113,20 +116,12 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device) -> Trajectories:
-    """The split of a run if it is there, else states of its shape: cheap, smooth and finite."""
-    task, split = config.source.task, config.split(name)
-    if task is None or split_path(task, split, data_dir).exists():
-        return load_data(config, name, data_dir, device)
-    return some_states(config, name, split.steps + 1)
-
-
-def some_states(config: RunConfig, name: str, length: int, count: int | None = None) -> Trajectories:
-    """Initial states repeated in time, as many as the split has unless given; constants if they come from a file."""
-    source, split = config.source, config.split(name)
+def some_states(config: RunConfig, split: Split, length: int) -> Trajectories:
+    """Initial states of a split, repeated in time: cheap, smooth and finite; constants if they come from a file."""
+    source = config.source
     if source.task:
-        states = source.task.initial_states(count or split.trajectories, split.seed).float()
+        states = source.task.initial_states(split.trajectories, split.seed).float()
     else:
-        states = torch.ones(count or split.trajectories, source.channels, *source.space)
+        states = torch.ones(split.trajectories, source.channels, *source.space)
     mu = torch.ones(len(states), len(source.known), *source.space) if source.known else None
     return Trajectories(states[:, None].repeat(1, length, *(1,) * (states.dim() - 1)), mu)
