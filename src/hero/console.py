@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,20 @@ class NotedProgress(Progress):
         yield self.make_tasks_table(self.tasks)
         if self.note:
             yield Text(self.note, style="dim", no_wrap=True, overflow="ellipsis")
+
+
+@contextmanager
+def on_signals(handler: Callable[..., object], *signals: signal.Signals) -> Iterator[None]:
+    """Within, `handler` gets these signals; in other threads than the main one, where none arrive, nothing changes."""
+    try:
+        previous = {number: signal.signal(number, handler) for number in signals}
+    except ValueError:
+        previous = {}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 @contextmanager

@@ -60,22 +60,21 @@ class Costs(Record):
     costs: dict[str, RunCost]
 
 
-def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TURNS, path: Path | None = None) -> Costs:
+def measure_costs(configs: Sequence[RunConfig], data_dir: Path, path: Path, rounds: int = TURNS) -> Costs:
     """The cost of each run, by its id: parameters, time and memory of a rollout of 200 steps, rate of training.
 
-    train.compile=auto counts as uncompiled here: compiling takes minutes. With `path` the result is kept there and
-    reused if it covers all of `configs`. Otherwise all are measured, since numbers of different moments do not compare.
+    train.compile=auto counts as uncompiled here: compiling takes minutes. The result is kept in `path` and reused if it
+    covers all of `configs`. Otherwise all are measured, since numbers of different moments do not compare.
     """
     runs = {}
     for config in configs:
         compile = "true" if config.train.compile in ("true", "graphs") else "false"
         train = config.train.model_copy(update={"compile": compile})
         runs[config.run_id()] = dataclasses.replace(config, train=train)
-    if path:
-        with suppress(HeroError):  # missing or damaged
-            known = Costs.read(path)
-            if runs.keys() <= known.costs.keys():
-                return known
+    with suppress(HeroError):  # missing or damaged
+        known = Costs.read(path)
+        if runs.keys() <= known.costs.keys():
+            return known
     with progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance:
         rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
         peaks = in_turns({name: partial(peak_of, free) for name, free in rollouts.items()}, 1, advance)
@@ -94,8 +93,7 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
         for name, config in runs.items()
     }
     found = Costs(note=conditions(list(runs.values()), rounds), versions=versions(), costs=costs)
-    if path:
-        found.write(path)
+    found.write(path)
     return found
 
 
@@ -163,7 +161,7 @@ def peak_of(free: FreeRollout) -> int:
 def read_costs(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """The rows measured now, or as an earlier command of the same study has measured them."""
     path = places.out / f"{group.task}-{group.backbone.rpartition(':')[2]}-costs.json"
-    found = measure_costs([row.configs[0] for row in group.rows], places.data, path=path)
+    found = measure_costs([row.configs[0] for row in group.rows], places.data, path)
     rows = []
     dims = group.rows[0].configs[0].source.dims
     for row in group.rows:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from hero import parts
 from hero.config.registry import Registry
@@ -20,17 +21,13 @@ from hero.errors import HeroError
 from hero.method.measures import diverged
 from hero.method.metrics import Scoring
 from hero.records import Record
+from hero.report.tables import Table
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.log import Log
 from hero.runs.records import Before, Errors, Metrics, Rollout
 from hero.runs.stored import find_run, list_runs
 from hero.study.records import FILE, Group, StudyResult
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from hero.report.tables import Table
 
 T = TypeVar("T")
 
@@ -48,7 +45,7 @@ class Analysis:
 
 
 ANALYSES: Registry[Analysis] = parts.ANALYSES
-StudyFigures = Callable[[StudyResult, Group, str, Path], Iterator[tuple[str, "Figure"]]]
+StudyFigures = Callable[[StudyResult, Group, str, Path], Iterator[tuple[str, Figure]]]
 """The figures of a group by name, from the result, the group, a name for it and the folder of runs."""
 STUDY_FIGURES: Registry[StudyFigures] = parts.STUDY_FIGURES
 

@@ -79,7 +79,7 @@ class Run(StoredRun):
         except (ValueError, KeyError):
             norm.fit(load_data(self.config, "train", data_dir, choose_device(self.config.train.device)))
             with suppress(OSError):  # a folder that may only be read
-                write_statistics(self.path, norm)
+                write_arrays(self.statistics_file, norm.arrays())
         return norm
 
     @property
@@ -100,37 +100,24 @@ class Run(StoredRun):
         return self.config.untrained_strategy.stepper(model)
 
 
-def write_statistics(run: Path, norm: Norm) -> None:
-    """Store the statistics of the training data, which later measurements need."""
-    write_arrays(StoredRun(run).statistics_file, norm.arrays())
-
-
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Trajectories:
     """The split `train`, `val` or `test` of a run, on the CPU; a benchmark that is not stored is solved on `device`."""
     return load_trajectories(config.source, config.split(name), data_dir, with_float64(device))
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one."""
+    """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one.
+
+    Of several processes on CUDA, each gets the one with its number on its machine.
+    """
     if name == "auto":
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        return own_device(found or torch.device("cpu"))
+        name = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
     try:
         device = torch.device(name)
         if float(torch.zeros(1, device=device)) or device.type == "meta":  # which has no numbers
             raise RuntimeError
     except (RuntimeError, AssertionError, NotImplementedError, ValueError, ImportError):
         raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
-    return own_device(device)
-
-
-def with_float64(device: torch.device | str) -> torch.device:
-    """`device`, or the CPU in the place of Apple's, which has no float64: solvers and spectra need it."""
-    return torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
-
-
-def own_device(device: torch.device) -> torch.device:
-    """`device`, or, of several processes on CUDA, the one with the number of this process on its machine."""
     if RANKS.count == 1 or device.type == "cpu":
         return device
     there = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
@@ -140,6 +127,11 @@ def own_device(device: torch.device) -> torch.device:
             "train.device=cpu or cuda."
         )
     return torch.device("cuda", RANKS.local)
+
+
+def with_float64(device: torch.device | str) -> torch.device:
+    """`device`, or the CPU in the place of Apple's, which has no float64: solvers and spectra need it."""
+    return torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
 
 
 def versions() -> dict[str, str]:

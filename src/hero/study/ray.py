@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hero.console import on_signals
 from hero.errors import HeroError, install_hint
 from hero.runs.stored import StoredRun
 from hero.study import worker
@@ -41,7 +43,8 @@ def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgres
     """Compute the jobs on the cluster that `workers` names; an interrupt cancels them after they have saved."""
     ray = import_ray(str(workers.cluster))
     # The handler after the connection: Ray would replace it by its own.
-    with connected(ray, str(workers.cluster)), worker.stop_on_sigterm(), contextlib.ExitStack() as files:
+    stopping = on_signals(signal.default_int_handler, signal.SIGTERM)
+    with connected(ray, str(workers.cluster)), stopping, contextlib.ExitStack() as files:
         cpus = share_of_machines(ray.nodes(), workers)
         tokens = []  # a file in each folder by which a machine recognises it
         for folder in {folder for job in jobs for folder in (job.run.parent, job.data_dir)}:

@@ -8,6 +8,7 @@ a terminal, one line per event in a log file.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hero.console import console, progress_bar, say
+from hero.console import console, on_signals, progress_bar, say
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
@@ -107,7 +108,7 @@ def sweep(
     with progress_bar("runs", sum(job.config.train.steps for job in jobs)) as advance:
         progress = SweepProgress(len(unique), before, advance)
         if workers.cluster is None:
-            with worker.stop_on_sigterm():
+            with on_signals(signal.default_int_handler, signal.SIGTERM):
                 run_in_processes(jobs, workers, progress)
         else:
             run_on_cluster(jobs, workers, progress)

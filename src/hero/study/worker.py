@@ -6,7 +6,6 @@ from its parent: when the parent dies, for whatever reason, the pipe ends and so
 
 from __future__ import annotations
 
-import contextlib
 import os
 import runpy
 import signal
@@ -15,7 +14,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -118,20 +117,6 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     finally:
         for process in processes:
             process.kill()
-
-
-@contextlib.contextmanager
-def stop_on_sigterm() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does; in other threads than the main one, where signals do not arrive, nothing."""
-    try:
-        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def failure_of(run: Path, code: int) -> Failure | None:

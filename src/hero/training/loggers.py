@@ -177,18 +177,6 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
 
 
-@contextlib.contextmanager
-def open_loggers(names: Sequence[str], run: Path, config: RunConfig) -> Iterator[Loggers]:
-    """The loggers `names` of a run, until it ends or is stopped."""
-    loggers = Loggers()
-    try:
-        for name in names:
-            loggers.add(name, run, config)
-        yield loggers
-    finally:
-        loggers.close()
-
-
 def numbers(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a record under "training/" or "validation/"; infinity may be the string that the file has."""
     return {

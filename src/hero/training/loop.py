@@ -6,14 +6,14 @@ import math
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from hero.console import progress_bar, say
+from hero.console import on_signals, progress_bar, say
 from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
 from hero.files import run_lock, write_atomic
@@ -23,14 +23,15 @@ from hero.method.rollout_errors import rollout_errors
 from hero.parallel import Agreement, first_process_first, from_first, joined, sharing
 from hero.ranks import RANKS
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, choose_device, load_data, write_statistics
+from hero.runs.folder import Run, choose_device, load_data
+from hero.runs.records import write_arrays
 from hero.runs.start import open_start, start_notes
 from hero.runs.stored import StoredRun
 from hero.runs.structure import with_structure
 from hero.strategies import TrainSettings
 from hero.training.compile import find_compiler
 from hero.training.journal import Callback, Checkpoints, Journal, check_same_start
-from hero.training.loggers import chosen_loggers, open_loggers
+from hero.training.loggers import chosen_loggers
 from hero.training.memory import memory_note
 from hero.training.schedule import augment
 from hero.training.update import Trainee, check_shares, update
@@ -62,7 +63,10 @@ def train(
             config, data = decided(config, run, data_dir, device)
             session = prepare(config, run, data_dir, data, device, callbacks)
             if session is not None:
-                run_updates(session, loggers)
+                with closing(session.journal.loggers) as opened:
+                    for name in loggers if RANKS.is_first else ():
+                        opened.add(name, run, config)
+                    run_updates(session)
     return run
 
 
@@ -125,7 +129,7 @@ def prepare(
     trainee = Trainee.of(config, model, compiler)
     trainee.strategy.begin(model, data)
     if RANKS.is_first:
-        write_statistics(run, trainee.strategy.norm)
+        write_arrays(journal.run.statistics_file, trainee.strategy.norm.arrays())
     if start:
         start.put()  # again: statistics that came with the weights replace ours
     say(*start_notes(model, settings, start))
@@ -138,12 +142,11 @@ def prepare(
     return Session(config, device, trainee, windows, val, journal, checkpoints, first)
 
 
-def run_updates(session: Session, loggers: Sequence[str]) -> None:
+def run_updates(session: Session) -> None:
     """Update, log, validate and save until the last update, a callback, a lack of patience, or Ctrl-C."""
     config, trainee, journal, checkpoints = session.config, session.trainee, session.journal, session.checkpoints
     settings, norms = config.train, list[Tensor | float]()
     with (
-        open_loggers(loggers if RANKS.is_first else (), journal.run.path, config) as journal.loggers,
         watched(journal, session.first) as interrupted,
         session.windows.ahead(range(session.first, settings.steps)) as batches,
     ):
@@ -259,17 +262,10 @@ def no_folder_unless_started(run: StoredRun) -> Iterator[None]:
 @contextmanager
 def watched(journal: Journal, first: int) -> Iterator[Callable[[], bool]]:
     """Show a progress bar; Ctrl-C and SIGTERM are noted, so that the loop can save before it stops."""
-    caught: list[int] = []
-    agreed = Agreement()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    try:
-        previous = {s: signal.signal(s, lambda number, _: caught.append(number)) for s in signals}
-    except ValueError:  # not in the main thread, where signals do not arrive
-        previous = {}
-    try:
-        with progress_bar(journal.run.name, journal.updates) as journal.advance:
-            journal.advance(first)
-            yield lambda: agreed(bool(caught))
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    caught, agreed = list[int](), Agreement()
+    with (
+        on_signals(lambda number, _: caught.append(number), signal.SIGINT, signal.SIGTERM),
+        progress_bar(journal.run.name, journal.updates) as journal.advance,
+    ):
+        journal.advance(first)
+        yield lambda: agreed(bool(caught))

@@ -20,7 +20,7 @@ from PIL import Image
 
 from hero.console import progress_bar
 from hero.data.files.checks import spread
-from hero.errors import HeroError, install_hint, unknown_name
+from hero.errors import HeroError, install_hint, reason_of, unknown_name
 from hero.files import write_atomic
 from hero.report.figures.fields import draw_pictures, name_axis, time_text
 from hero.report.figures.style import BLACK, ORANGE, fix_layout, new_figure, plain, safe_name
@@ -116,8 +116,8 @@ def mp4(drawn: Iterator[Image.Image], fps: int) -> bytes:
             writer.close()
             return target.read_bytes()
         except (ImportError, RuntimeError, OSError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise HeroError(f"no MP4 was made ({reason}); {install_hint('video')}, or write a .gif.") from None
+            hint = f"{install_hint('video')}, or write a .gif."
+            raise HeroError(f"no MP4 was made ({reason_of(error)}); {hint}") from None
 
 
 def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[Figure, Moving]:
