@@ -186,7 +186,7 @@ def foresight(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Modules that a test wrote and imported, and what it trusted, are unknown to the next one, as to a new process."""
     from hero.config import registry
-    from hero.config.remembered import Finder
+    from hero.config.registry import Finder
 
     modules, finders, written = set(sys.modules), list(sys.meta_path), str(tmp_path_factory.getbasetemp())
     names = [(known, set(known)) for known in (registry._typed, registry._allowed)]

@@ -77,7 +77,7 @@ def test_a_command_opens_tidies_and_samples_its_file_once(
 
         monkeypatch.setattr(owner, name, counted)
 
-    once = ("_recognised", "_equal_lengths", "sample", "_looked_at")
+    once = ("_recognised", "_masked", "sample", "_looked_at")
     for owner, name in zip((formats, checks, checks, checks), once, strict=True):
         count(owner, name)
     count(FileSettings, "load")

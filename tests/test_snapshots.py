@@ -15,7 +15,7 @@ from conftest import Call, Later, assert_refused
 from foreign import refused
 from foreign_arrays import matlab, states
 from hero.analysis.doctor import diagnose
-from hero.data.files.recording import resampled
+from hero.data.files.selection import resampled
 from hero.data.formats import open_recording
 from hero.results import Result
 from test_files import FNO, SMALL, settings, through_the_flow, waves

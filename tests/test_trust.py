@@ -14,8 +14,7 @@ import torch
 
 from conftest import Call, options
 from hero.config import registry
-from hero.config.registry import import_part
-from hero.config.remembered import Finder
+from hero.config.registry import Finder, import_part
 from hero.errors import HeroError
 from hero.runs.config import make_config
 from hero.study.plans import plan

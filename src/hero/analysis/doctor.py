@@ -139,7 +139,9 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         baselines = measure_baselines(recording, found, plain.model_copy(update={"fields": fields, "stride": stride}))
         answers = [*refused_settings(source, settings), *answers]
     frames = [one.frames for one in recording.trajectories]
-    energy_frames, energy = energy_curve(found)
+    energy = finite_mean(found.energy(), 0)
+    known = np.flatnonzero(np.isfinite(energy))  # frames that were not read are left out
+    drawn = known[spread(len(known), DRAWN)] if len(known) else known
     return Diagnosis(
         source=source,
         format=recording.format,
@@ -157,8 +159,8 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         splits=dict(Counter(one.split for one in recording.trajectories if one.split)),
         notes=recording.notes,
         read_share=found.frames_read / sum(frames),
-        energy_frames=energy_frames,
-        energy=energy,
+        energy_frames=tuple(drawn.tolist()),
+        energy=tuple(energy[drawn].tolist()),
         spectrum=facts.spectrum,
         change=facts.change,
         baselines=baselines,
@@ -220,14 +222,6 @@ def scalar_ranges(recording: Recording) -> tuple[ScalarRange, ...]:
     """Each conditioning number."""
     values = {name: [one.scalars[name] for one in recording.trajectories] for name in recording.scalar_names}
     return tuple(ScalarRange(name=name, low=min(v), high=max(v), values=len(set(v))) for name, v in values.items())
-
-
-def energy_curve(found: Scan) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Frames and mean energy at them, thinned; frames that were not read are left out."""
-    mean = finite_mean(found.energy(), 0)
-    known = np.flatnonzero(np.isfinite(mean))
-    kept = known[spread(len(known), DRAWN)] if len(known) else known
-    return tuple(kept.tolist()), tuple(mean[kept].tolist())
 
 
 def measure_baselines(recording: Recording, found: Scan, settings: FileSettings) -> Baselines | None:

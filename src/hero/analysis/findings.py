@@ -15,9 +15,8 @@ from typing import Literal
 import numpy as np
 
 from hero.analysis.scan import Scan, Spectrum, shared_frames
-from hero.data.files.boundaries import is_even
 from hero.data.files.checks import UnfitError
-from hero.data.files.recording import Recording
+from hero.data.files.recording import Recording, is_even
 from hero.records import Record
 
 Mark = Literal["problem", "warning", "note", "ok"]

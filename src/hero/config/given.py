@@ -98,7 +98,8 @@ def _parts(part: Any) -> Iterator[Any]:
     if isinstance(part, nn.Module):
         yield repr(part)
         yield from sorted({_code(type(module)) for module in part.modules()})
-        yield [_plain_attributes(module) for module in part.modules()]
+        plain = bool | int | float | str | tuple  # numbers and words to compute with; the mode decides nothing
+        yield [{k: v for k, v in vars(m).items() if isinstance(v, plain) and k != "training"} for m in part.modules()]
         yield from (value for item in part.state_dict().items() for value in item)
     elif isinstance(part, Mapping):
         yield from (value for item in part.items() for value in item)
@@ -116,12 +117,6 @@ def _parts(part: Any) -> Iterator[Any]:
     else:
         yield _code(type(part))
         yield from sorted(getattr(part, "__dict__", {}).items())
-
-
-def _plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """Numbers and words that a layer computes with; the mode it is in decides nothing."""
-    plain = bool | int | float | str | tuple
-    return {name: value for name, value in vars(module).items() if isinstance(value, plain) and name != "training"}
 
 
 def _code(part: Any) -> str:

@@ -72,17 +72,6 @@ class Batches:
         self._epoch, self._order, self._order_there = -1, torch.empty(0), torch.empty(0)
         self._generator = Generator(device=data.device)
 
-    def _position(self, step: int) -> slice:
-        """Where the batch is in the order of its epoch, which is drawn if it is another one than before."""
-        epoch, position = divmod(step, self.per_epoch)
-        if epoch != self._epoch:
-            generator = Generator().manual_seed(seed_of(self.seed, "order", epoch))
-            self._epoch = epoch
-            self._order = torch.randperm(self.count, generator=generator)
-            # A file is read by numbers on the host, a tensor indexed by numbers that lie where it does.
-            self._order_there = self._order.to(self.data.device) if self.data.is_in_memory else self._order
-        return slice(position * self.batch, (position + 1) * self.batch)
-
     def __call__(self, step: int) -> Batch:
         """The batch of update `step`, with a generator seeded for that step."""
         return self._batch(step, self._read(step))
@@ -127,7 +116,13 @@ class Batches:
 
     def _read(self, step: int) -> Read:
         """All of a batch that comes from the data."""
-        position = self._position(step)
+        epoch, number = divmod(step, self.per_epoch)
+        if epoch != self._epoch:
+            generator = Generator().manual_seed(seed_of(self.seed, "order", epoch))
+            self._epoch, self._order = epoch, torch.randperm(self.count, generator=generator)
+            # A file is read by numbers on the host, a tensor indexed by numbers that lie where it does.
+            self._order_there = self._order.to(self.data.device) if self.data.is_in_memory else self._order
+        position = slice(number * self.batch, (number + 1) * self.batch)
         share = Share.of(self._order[position], self.ranks)
         ours = slice(None) if share is None else share.rows
         there = self._order_there[position][ours]

@@ -26,7 +26,6 @@ from hero.method.domain.transform import axis_weights
 from hero.method.metrics import metric_named, scoring_of
 from hero.method.norm import Norm
 from hero.records import Record
-from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
 from hero.strategies.settings import importance_of
 
@@ -222,9 +221,6 @@ class FolderConfig(Record):
     def flat(self) -> dict[str, Any]:
         """The configuration by dotted keys, as it was stored."""
         return dotted(self.config)
-
-    def run_config(self) -> RunConfig:
-        return build(self.flat())
 
 
 def card_text(about: FolderConfig) -> str:

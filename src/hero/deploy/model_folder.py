@@ -35,6 +35,7 @@ from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
 from hero.runs.checkpoint import read_weights, save_weights, weights_of
+from hero.runs.config import build
 from hero.runs.folder import Run
 from hero.runs.sections import CODE
 from hero.runs.start import own_module
@@ -55,19 +56,13 @@ class Operator(nn.Module):
             raise HeroError("an Operator is a trained run; open one with hero.load, or use hero.predict(net, ..).")
         self.network, self.about, self.file = network, about, file
         self.license = about.license if about else UNLICENSED
-        self.strategy = about.run_config().untrained_strategy if about else None
+        self.strategy = build(about.flat()).untrained_strategy if about else None
         self.card: ModelCard = (about or file).card  # type: ignore[union-attr]
 
     @property
     def backbone(self) -> nn.Module:
         """The network without normalisation, mask, residual and precision around it."""
         return own_module(self.network)
-
-    @property
-    def plain_network(self) -> nn.Module | None:
-        """The network, if it is there and a step is one call of it."""
-        plain = self.strategy is not None and type(self.strategy).stepper is Strategy.stepper
-        return self.network if plain else None
 
     @property
     def device(self) -> torch.device:
@@ -85,11 +80,11 @@ class Operator(nn.Module):
 
     def stepper_for(self, batch: int, steps: int) -> Stepper:
         """`stepper` for a rollout of this size: as machine code where compiling, of some seconds, is earned back."""
-        network, card = self.plain_network, self.card
-        if network is None or self.device.type != "cpu" or not compiling_pays(batch * math.prod(card.grid), steps):
+        is_plain = self.strategy is not None and type(self.strategy).stepper is Strategy.stepper  # one call
+        if not is_plain or self.device.type != "cpu" or not compiling_pays(batch * math.prod(self.card.grid), steps):
             return self.stepper()
         try:
-            return compiled_step(network, card)
+            return compiled_step(self.network, self.card)
         except HeroError as error:  # such as a machine without a compiler
             say(f"{error} The rollout continues without it.", style="yellow")
             return self.stepper()
@@ -225,5 +220,5 @@ def assembled(about: FolderConfig, folder: Path, model: nn.Module | None, trust_
     if ":" not in name and model is not None:
         raise HeroError(f"{folder} has the backbone {name}, which is built in; leave out `model`.")
     with contextlib.nullcontext() if model is None else standing_in(name, model):
-        network = about.run_config().trained_operator(folder / WEIGHTS)
+        network = build(about.flat()).trained_operator(folder / WEIGHTS)
     return Operator(network, about).eval()

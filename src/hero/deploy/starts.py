@@ -17,8 +17,7 @@ from torch import Tensor
 from hero.config import Facts
 from hero.data import FileSettings, Source, get_task, load_trajectories
 from hero.data.files.checks import are_equal_steps, tidy, time_steps
-from hero.data.files.recording import resampled
-from hero.data.files.selection import Part, chosen_conditioning, matched_channels, selected
+from hero.data.files.selection import Part, chosen_conditioning, matched_channels, resampled, selected
 from hero.data.files.trajectories import FileTrajectories
 from hero.data.formats import open_recording
 from hero.data.trajectories import Trajectories

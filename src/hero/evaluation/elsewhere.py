@@ -114,7 +114,15 @@ def other_source(
     if "path" in data or (own.files and not task):
         if task:
             raise HeroError(f"task.{next(iter(task))} is for benchmarks; data from files have no coefficients.")
-        files = other_files(config.data, data) if data else config.data
+        files = config.data
+        if data:  # files with the choices of the run unless they are set; whatever a file says itself is found in it
+            kept: dict[str, Any] = {}
+            if isinstance(files, FileSettings):
+                kept = {name: getattr(files, name) for name in (*flagged(FileSettings, "carried"), "path")}
+                kept["condition"] = files.condition or ("none",)
+                if "fields" in data:
+                    del kept["channels"]
+            files = FileSettings.from_values("data", {**kept, **data}, Facts())
         return files.source() if isinstance(files, FileSettings) else own, files.split(split)
     sizes = config.data.model_dump() if isinstance(config.data, DataSettings) else {}
     part = DataSettings.from_values("data", {**sizes, **data}, Facts()).split(split)
@@ -124,17 +132,6 @@ def other_source(
     if "name" not in task:
         raise HeroError(f"{own.title} is data from files and has no task.{next(iter(task))}; set task.name as well.")
     return get_task(task["name"], {key: value for key, value in task.items() if key != "name"}).source(), part
-
-
-def other_files(own: DataSettings | FileSettings, data: Mapping[str, Any]) -> FileSettings:
-    """Files with the choices of the run unless they are set; whatever a file says itself is found in it."""
-    kept: dict[str, Any] = {}
-    if isinstance(own, FileSettings):
-        kept = {name: getattr(own, name) for name in (*flagged(FileSettings, "carried"), "path")}
-        kept["condition"] = own.condition or ("none",)
-        if "fields" in data:
-            del kept["channels"]
-    return FileSettings.from_values("data", {**kept, **data}, Facts())
 
 
 def check_channels(own: Source, other: Source, run: str) -> None:

@@ -15,22 +15,13 @@ from hero.files import file_hash
 from hero.method import measures, metrics
 from hero.method.rollout import rollout
 from hero.models import count_parameters
+from hero.runs import records
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, versions
-from hero.runs.records import (
-    FIRST_ROLLOUT_FILE,
-    ROLLOUT_FILE,
-    Baseline,
-    Before,
-    Errors,
-    Metrics,
-    TrainingCost,
-    write_rollout,
-)
 from hero.runs.start import open_start
 
 
-def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_METRICS) -> Metrics:
+def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_METRICS) -> records.Metrics:
     """Measure the best weights of a run on validation and test data; writes metrics, errors and rollout.
 
     `more` are metrics by name that are measured in addition to the registered ones.
@@ -44,12 +35,12 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
     test = trained.measure(data, more=more, title="test rollouts")
 
     idle, score = test.idle_of, config.scoring.measure
-    errors = Errors(test.arrays, val.score.numpy(), idle(score), score, idle(measures.channel_vrmse.name))
+    errors = records.Errors(test.arrays, val.score.numpy(), idle(score), score, idle(measures.channel_vrmse.name))
     errors.write(Run(run).errors_file)
     typical = measures.median_trajectory(errors.score, config.scoring.steps)
-    write_rollouts(trained, data, {ROLLOUT_FILE: typical, FIRST_ROLLOUT_FILE: 0})
+    write_rollouts(trained, data, {records.ROLLOUT_FILE: typical, records.FIRST_ROLLOUT_FILE: 0})
     names = config.source.channel_names
-    found = Metrics(
+    found = records.Metrics(
         run=run.name,
         **config.identity(),
         training=training_cost(trained.run),
@@ -63,7 +54,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
         channels=test.channels(names),
         left_out=tuple(name for name, weight in zip(names, norm.importance, strict=False) if weight == 0),
         baselines={
-            name: Baseline(test=numbers, channels=test.channels(names, name))
+            name: records.Baseline(test=numbers, channels=test.channels(names, name))
             for name, numbers in test.baselines.items()
         },
     )
@@ -81,17 +72,17 @@ def write_rollouts(trained: Trained, test: Trajectories, shown: Mapping[str, int
     predictions = rollout(trained.step, start, steps)
     for (file, number), states, prediction in zip(shown.items(), together.states, predictions, strict=True):
         initial, truth, made = (hidden(part.cpu()) for part in (states[history - 1], states[history:], prediction))
-        write_rollout(trained.run.path, initial, truth, made, number, file)
+        records.write_rollout(trained.run.path, initial, truth, made, number, file)
 
 
-def training_cost(run: Run) -> TrainingCost:
+def training_cost(run: Run) -> records.TrainingCost:
     """How a run was trained, from its log; updates after the last checkpoint do not count, since they are repeated."""
     log = run.log
     if not log.training:
         raise HeroError(f"run {run.name} has no log; train it first.")
     last, resumes_at = log.training[-1], run.resumes_at
     done = last.step if not log.stopped_early else log.steps
-    return TrainingCost(
+    return records.TrainingCost(
         steps=done if resumes_at is None else min(done, resumes_at),
         seconds=last.seconds,
         steps_per_second=last.step / last.seconds,
@@ -102,7 +93,7 @@ def training_cost(run: Run) -> TrainingCost:
     )
 
 
-def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> Before:
+def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> records.Before:
     """Roll out the weights of `train.init` as they are; writes `before.json` and its errors, once for each run."""
     run = runs_dir / config.run_id()
     if (found := Run(run).before) is not None:
@@ -126,7 +117,9 @@ def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> Before:
         )
         for name in SCORED
     )
-    Errors(test.arrays, val.score.numpy(), measure=config.scoring.measure).write(Run(run).before_errors_file)
-    before = Before(checkpoint=config.train.init, init_hash=config.train.init_hash, val=val.summary, test=test.summary)
+    records.Errors(test.arrays, val.score.numpy(), measure=config.scoring.measure).write(Run(run).before_errors_file)
+    before = records.Before(
+        checkpoint=config.train.init, init_hash=config.train.init_hash, val=val.summary, test=test.summary
+    )
     before.write(Run(run).before_file)  # last: its presence says that the measurement is complete
     return before

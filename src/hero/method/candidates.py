@@ -158,17 +158,12 @@ def perturbation(context: Context, domain: Domain, generator: Generator) -> Cont
     return perturbed if mean is None else replace(perturbed, states=perturbed.states + mean)
 
 
-def self_candidate(inputs: CandidateInputs) -> Tensor:
-    """τ_self = sg(τ_θ)."""
-    return inputs.current
-
-
 CANDIDATES: Registry[Candidate] = Registry(
     "candidate",
     {
         "lag": Cached("lagged operator", lag),
         "perturbed": Candidate("perturbed input", perturbed, perturbs=True),
-        "self": Candidate("current rollout", self_candidate),
+        "self": Candidate("current rollout", lambda inputs: inputs.current),  # τ_self = sg(τ_θ)
     },
 )
 """In order of priority, which decides between equal scores: lag ≻ perturbed ≻ self."""

@@ -98,11 +98,6 @@ class TrajectoryErrors:
         return self._amplitudes
 
 
-def rollout_error(tau: TrajectoryErrors) -> Tensor:
-    """E_roll = D(τ, τ_*)."""
-    return tau.D
-
-
 def spectral_mismatch(tau: TrajectoryErrors) -> Tensor:
     """E_spec = (1/K) Σ_k ‖ |F v_k| - |F u_k| ‖₁ / (‖ |F u_k| ‖₁ + ε), over all coefficients and channels."""
     v, u = tau.amplitudes, tau.truth.amplitudes
@@ -134,7 +129,7 @@ class Diagnostic:
 DIAGNOSTICS: Registry[Diagnostic] = Registry(
     "diagnostic",
     {
-        "roll": Diagnostic("rollout error E_roll", rollout_error),
+        "roll": Diagnostic("rollout error E_roll", lambda tau: tau.D),  # D(τ, τ_*)
         "spec": Diagnostic("spectral mismatch E_spec", spectral_mismatch, needs_spectrum=True),
         "energy": Diagnostic("energy drift E_energy", energy_drift),
         "growth": Diagnostic("error growth E_growth", error_growth),

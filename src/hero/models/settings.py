@@ -10,20 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ValidationInfo, field_validator
 
-from hero.config.settings import (
-    Derived,
-    Facts,
-    Settings,
-    Words,
-    facts_of,
-    in_words,
-    numbers,
-    per_dims,
-    per_size,
-    per_source,
-    setting,
-    words,
-)
+from hero.config import Derived, Facts, Settings, per_dims, per_size, per_source, setting
+from hero.config.settings import Words, facts_of, in_words, numbers, words
 from hero.data.invariants import KEEPABLE
 from hero.models.fno import added_points
 from hero.models.spectral import check_modes, most_modes
@@ -133,22 +121,14 @@ def by_size(name: str) -> Derived:
         if numbers is None:
             raise ValueError(f"backbone.size={size} exists in 2D only; leave it out for {facts.dims}D data.")
         found = (PLAIN | numbers)[name]
+        if name == "modes":  # or as many as a smaller grid has
+            modes = (found,) * facts.dims
+            return tuple(map(min, modes, most_modes(facts.space) or modes))
         return max(found, 2 * facts.channels) if name == "width" and size in ("base", "large") else found
 
     if name in PLAIN:
         return Derived(value, str(PLAIN[name]))
     return Derived(value, f"by size; apebench: {in_words({dims: size[name] for dims, size in APEBENCH.items()})}")
-
-
-def fitting_modes() -> Derived:
-    """The modes of the chosen size, or as many as a smaller grid has."""
-    rule = by_size("modes")
-
-    def value(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
-        modes = (rule.value(facts, given),) * facts.dims
-        return tuple(map(min, modes, most_modes(facts.space) or modes))
-
-    return Derived(value, rule.text)
 
 
 Share = TypeVar("Share", int, float)
@@ -178,7 +158,7 @@ class FNOSettings(BackboneSettings):
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
     depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1, le=1000)
-    modes: Annotated[tuple[int, ...], fitting_modes()] = setting("Fourier modes kept, one number or one per axis.")
+    modes: Annotated[tuple[int, ...], by_size("modes")] = setting("Fourier modes kept, one number or one per axis.")
     lifting: Annotated[int, by_size("lifting")] = setting("Hidden channels of the lifting; 0 makes it linear.", ge=0)
     projection: Annotated[int, by_size("projection")] = setting(
         "Hidden channels of the projection; 0 makes it linear.", ge=0

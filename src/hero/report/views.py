@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hero.data import Source
-from hero.data.files.boundaries import is_even
-from hero.data.files.recording import Axis
+from hero.data.files.recording import Axis, is_even
 from hero.runs.records import Rollout
 
 SIGNED, UNSIGNED, ERROR = "RdBu_r", "viridis", "PuOr_r"

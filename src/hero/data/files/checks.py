@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hero.data.files.boundaries import decide_boundaries, is_even
-from hero.data.files.recording import Recording, Trajectory, shortened
+from hero.data.files.recording import Recording, Trajectory, decide_boundaries, is_even, shortened
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
@@ -91,7 +90,15 @@ def tidy(recording: Recording) -> Recording:
     """The recording with trajectories of one length, its mask, and every axis periodic or not; noted."""
     if not recording.trajectories or not all(trajectory.frames for trajectory in recording.trajectories):
         raise HeroError(f"{named(recording)} holds no trajectory, or one without states; name another file.")
-    recording = _equal_lengths(recording)
+    # Cut to the shortest of a split: test trajectories may be longer than the ones to train on.
+    trajectories, notes = list(recording.trajectories), list(recording.notes)
+    for split in sorted({trajectory.split for trajectory in trajectories}):
+        lengths = [trajectory.frames for trajectory in trajectories if trajectory.split == split]
+        if (least := min(lengths)) < max(lengths):
+            trajectories = [shortened(t, least) if t.split == split else t for t in trajectories]
+            told = f"Trajectories{f' of {split}' if split else ''} have {least} to {max(lengths)} states"
+            notes.append(f"{told}; all are cut to {least}.")
+    recording = replace(recording, trajectories=trajectories, notes=tuple(notes))
     sampled = [part.values for part in sample(recording)]
     found, announced = sampled[0].shape[1:], (len(recording.channels), *recording.space)
     if found != announced:
@@ -101,20 +108,6 @@ def tidy(recording: Recording) -> Recording:
         )
     recording, states = _masked(recording, sampled)
     return recording if recording.points is not None else decide_boundaries(recording, states)
-
-
-def _equal_lengths(recording: Recording) -> Recording:
-    """Cut to the shortest of a split: test trajectories may be longer than the ones to train on."""
-    trajectories, notes = list(recording.trajectories), []
-    for split in sorted({trajectory.split for trajectory in trajectories}):
-        lengths = [trajectory.frames for trajectory in trajectories if trajectory.split == split]
-        if min(lengths) < max(lengths):
-            trajectories = [shortened(t, min(lengths)) if t.split == split else t for t in trajectories]
-            of_split = f" of {split}" if split else ""
-            notes.append(
-                f"Trajectories{of_split} have {min(lengths)} to {max(lengths)} states; all are cut to {min(lengths)}."
-            )
-    return replace(recording, trajectories=trajectories, notes=(*recording.notes, *notes)) if notes else recording
 
 
 def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Recording, list[np.ndarray]]:
@@ -187,8 +180,16 @@ def problems(recording: Recording, settings: FileSettings) -> Iterator[UnfitErro
     if math.prod(recording.space) < 2:
         text = "its states have one point"
         yield UnfitError("grid", named(recording), text, "name a file of fields, or keep more points")
-    if recording.points is None:
-        yield from bad_coordinates(recording)
+    for place, axis in enumerate(recording.axes if recording.points is None else ()):  # or no integral can be computed
+        gaps = np.diff(axis.coordinates)
+        if not ((gaps > 0).all() or (gaps < 0).all()):
+            text = f"the coordinates of {axis.name} neither rise nor fall throughout"
+            yield UnfitError("coordinates", named(recording), text, "sort its points, and the states with them")
+        elif axis.periodic and not is_even(gaps):
+            text = f"{axis.name} is periodic and its points are not evenly spaced"
+            around = [str(bool(one.periodic) and i != place).lower() for i, one in enumerate(recording.axes)]
+            remedy = "interpolate the states to an even grid, or declare the axis as not periodic"
+            yield UnfitError("coordinates", named(recording), text, remedy, {"data.periodic": f"[{','.join(around)}]"})
     mask, names = recording.mask, [channel.name for channel in recording.channels]
     empty = [name for c, name in enumerate(names) if mask is not None and not mask[c].any()]
     if empty:
@@ -249,21 +250,6 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
         remedy = f"{even}if its times are wrong, say what the time step is"
         settings = {"data.dt": f"{np.median(steps) if forward else 1:.6g}"}
     yield UnfitError("time step", named(recording), text if forward else "its times do not increase", remedy, settings)
-
-
-def bad_coordinates(recording: Recording) -> Iterator[UnfitError]:
-    """Axes on which no integral can be computed."""
-    file = named(recording)
-    for place, axis in enumerate(recording.axes):
-        gaps = np.diff(axis.coordinates)
-        if not ((gaps > 0).all() or (gaps < 0).all()):
-            text = f"the coordinates of {axis.name} neither rise nor fall throughout"
-            yield UnfitError("coordinates", file, text, "sort its points, and the states with them")
-        elif axis.periodic and not is_even(gaps):
-            text = f"{axis.name} is periodic and its points are not evenly spaced"
-            around = [str(bool(one.periodic) and i != place).lower() for i, one in enumerate(recording.axes)]
-            remedy = "interpolate the states to an even grid, or declare the axis as not periodic"
-            yield UnfitError("coordinates", file, text, remedy, {"data.periodic": f"[{','.join(around)}]"})
 
 
 @lru_cache(maxsize=8)

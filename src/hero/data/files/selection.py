@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hero.data.files.checks import SPLIT_FRAMES, UnfitError, dt_at, too_short
-from hero.data.files.recording import UNNAMED, Axis, Recording, Trajectory, cut, strided
+from hero.data.files.recording import UNNAMED, Axis, Recording, Series, Trajectory, cut, in_time, strided
 from hero.data.tasks.store import SCORED, SPLITS
 from hero.errors import HeroError, unknown_name
 
@@ -65,7 +65,10 @@ def _selected(
     positions = () if part.points is None else tuple(part.points.T)
 
     def chosen(one: Trajectory) -> Trajectory:
-        series = {n: one.series.get(n) or partial(_channel, one, names.index(n)) for n in forcing}
+        def channel(c: int, frames: slice) -> np.ndarray:
+            return one.read(frames, [c])[:, 0]
+
+        series = {n: one.series.get(n) or partial(channel, names.index(n)) for n in forcing}
         found = strided(replace(one, series=series), stride)
 
         def read(frames: slice, wanted: Sequence[int]) -> np.ndarray:
@@ -88,8 +91,35 @@ def _selected(
     )
 
 
-def _channel(whole: Trajectory, channel: int, frames: slice) -> np.ndarray:
-    return whole.read(frames, [channel])[:, 0]
+@lru_cache(maxsize=2)
+def resampled(recording: Recording, dt: float) -> Recording:
+    """States at steps of `dt` from the first frame of each trajectory on, linear between the frames of the file, whose
+    times may be uneven; the recording itself where dt is 0."""
+    if not dt:
+        return recording
+    clocks = [row for times in recording.times for row in np.atleast_2d(times)]
+    clocks = clocks * len(recording.trajectories) if len(clocks) == 1 else clocks
+    lengths = [one.frames for one in recording.trajectories]
+    if [len(clock) for clock in clocks] != lengths or any((np.diff(clock) <= 0).any() for clock in clocks):
+        raise HeroError(f"{recording.files[0]} has no increasing times, so data.resample does not apply; leave it out.")
+    runs = []
+    for one, clock in zip(recording.trajectories, clocks, strict=True):
+        frames = int((clock[-1] - clock[0]) / dt + 1e-6) + 1
+        runs.append(in_time(one, frames, partial(_between, clock, clock[0] + dt * np.arange(frames))))
+    times = tuple(dt * np.arange(run.frames) for run in runs)
+    note = f"States are linear between the frames of the file, at steps of {dt:g}."
+    return replace(recording, trajectories=runs, dt=dt, times=times, notes=(*recording.notes, note))
+
+
+def _between(clock: np.ndarray, times: np.ndarray, read: Series, wanted: slice) -> np.ndarray:
+    """u(t) = (1 - w) u_n + w u_{n+1} with w = (t - t_n) / (t_{n+1} - t_n)."""
+    t = times[wanted]
+    if not len(t):
+        return read(slice(0, 0))
+    n = np.clip(np.searchsorted(clock, t, side="right") - 1, 0, len(clock) - 2)
+    block = read(slice(int(n.min()), int(n.max()) + 2))
+    w = ((t - clock[n]) / (clock[n + 1] - clock[n])).clip(0, 1).reshape(-1, *(1,) * (block.ndim - 1))
+    return (1 - w) * block[n - n.min()] + w * block[n + 1 - n.min()]
 
 
 def _named(what: str, names: Sequence[str], possible: Sequence[str], recording: Recording) -> list[str]:

@@ -19,21 +19,10 @@ from pydantic import BeforeValidator
 
 from hero.config import Facts, Settings, setting
 from hero.config.settings import Words, flagged
-from hero.data.files.boundaries import is_even
+from hero.data.files import selection
 from hero.data.files.checks import UnfitError, problems, tidy
 from hero.data.files.handed import is_as_given
-from hero.data.files.recording import Axis, Recording, resampled
-from hero.data.files.selection import (
-    LONGEST_ROLLOUT,
-    Part,
-    chosen_conditioning,
-    divided,
-    each_axis,
-    last_point,
-    length_of,
-    renamed,
-    selected,
-)
+from hero.data.files.recording import Axis, Recording, is_even
 from hero.data.files.trajectories import FileTrajectories, watched
 from hero.data.formats import open_recording
 from hero.data.source import Source
@@ -79,7 +68,9 @@ class FileSettings(Settings):
     train_share: float = setting(0.8, "Share of the trajectories to train on, if the file has no splits.", gt=0, lt=1)
     val_share: float = setting(0.1, "Share for validation; the rest is the test set.", gt=0, lt=1)
     split_seed: int = setting(0, "Which trajectories go where.", ge=0)
-    rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
+    rollout: int = setting(
+        0, f"Steps of a test rollout (default: all there are, at most {selection.LONGEST_ROLLOUT}).", ge=0
+    )
     memory: float = setting(
         4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0, identity=False
     )
@@ -125,12 +116,14 @@ class FileSettings(Settings):
         """The settings with everything that the file says."""
         recording = opened(self)
         axes, names = recording.axes, tuple(channel.name for channel in recording.channels)
-        lengths = each_axis("extent", self.extent, len(axes))
+        lengths = selection.each_axis("extent", self.extent, len(axes))
         ends = [(float(axis.coordinates[0]), float(axis.coordinates[-1])) for axis in axes]
         if lengths:  # from 0 on, in the direction of the file
-            last = [last_point(n, axis.points, bool(axis.periodic)) for n, axis in zip(lengths, axes, strict=True)]
+            last = [
+                selection.last_point(n, axis.points, bool(axis.periodic)) for n, axis in zip(lengths, axes, strict=True)
+            ]
             ends = [(0.0, x) if low <= high else (x, 0.0) for x, (low, high) in zip(last, ends, strict=True)]
-        parts = divided(recording, self)
+        parts = selection.divided(recording, self)
         sizes = {f"{name}_trajectories": len(parts[name]) for name in SPLITS}
         sizes |= {f"{name}_steps": parts[name][0].frames - 1 for name in SPLITS}
         return self.model_copy(
@@ -138,7 +131,7 @@ class FileSettings(Settings):
                 "path": str(Path(self.path).resolve()),
                 "format": recording.format,
                 "fields": names,
-                "channels": renamed(self.channels, names),
+                "channels": selection.renamed(self.channels, names),
                 "units": tuple(channel.unit for channel in recording.channels),
                 "time_unit": "" if self.dt else recording.time_unit,
                 "axes": tuple(axis.name for axis in axes),
@@ -146,9 +139,9 @@ class FileSettings(Settings):
                 "axis_first": tuple(first for first, _ in ends),
                 "axis_last": tuple(last for _, last in ends),
                 "space": recording.space,
-                "extent": lengths or tuple(length_of(axis.coordinates, bool(axis.periodic)) for axis in axes),
+                "extent": lengths or tuple(selection.length_of(axis.coordinates, bool(axis.periodic)) for axis in axes),
                 "periodic": tuple(bool(axis.periodic) for axis in axes),
-                "condition": chosen_conditioning(recording, self.condition),
+                "condition": selection.chosen_conditioning(recording, self.condition),
                 "forcing": recording.series_names,
                 "dt": self.dt or recording.dt,
                 "cloud": recording.points is not None,
@@ -185,7 +178,7 @@ class FileSettings(Settings):
         )
 
     def _axis(self, i: int) -> Axis:
-        ends = 0.0, last_point(self.extent[i], self.space[i], self.periodic[i])
+        ends = 0.0, selection.last_point(self.extent[i], self.space[i], self.periodic[i])
         if self.axis_first and self.axis_last:  # earlier versions did not store them
             ends = self.axis_first[i], self.axis_last[i]
         x = np.linspace(*ends, self.space[i])
@@ -210,7 +203,7 @@ class FileSettings(Settings):
     def load(self, name: str) -> Trajectories:
         """The split `train`, `val` or `test`: in memory if it is small enough, else read as it is asked for."""
         recording = self.recording
-        parts = divided(recording, self)[name]
+        parts = selection.divided(recording, self)[name]
         trajectories = FileTrajectories(watched(recording), parts, self.condition)
         return trajectories if self.is_streamed(name) else trajectories.in_memory(f"reading {name}")
 
@@ -225,21 +218,21 @@ def opened(settings: FileSettings) -> Recording:
     HeroError if it is not, or has changed since the settings were found in it.
     """
     given = open_recording(Path(settings.path), settings.layout)
-    recording = tidied(resampled(given, settings.resample))
+    recording = tidied(selection.resampled(given, settings.resample))
     for problem in unfit(recording, settings):
         raise problem
     if settings.fingerprint and fingerprint(given) != settings.fingerprint:
         raise HeroError(f"{settings.path} is not the file that this run was trained on; restore it, or train again.")
-    return selected(recording, settings)
+    return selection.selected(recording, settings)
 
 
 def unfit(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
     """Every reason to refuse what the settings choose of a tidy recording: training raises the first of them, and `hero
     doctor` shows them all."""
-    chosen = selected(recording, settings)
+    chosen = selection.selected(recording, settings)
     yield from problems(chosen, settings)
     try:
-        divided(chosen, settings)
+        selection.divided(chosen, settings)
     except UnfitError as problem:
         yield problem
 
@@ -265,7 +258,7 @@ def fingerprint(recording: Recording) -> str:
 
 def all_trajectories(path: Path, forcing: Sequence[str] = ()) -> Trajectories:
     """Every trajectory of a file with all of its channels, its conditioning and the named forcing, in memory."""
-    recording = selected(tidy(open_recording(path)), FileSettings(path=str(path), forcing=tuple(forcing)))
+    recording = selection.selected(tidy(open_recording(path)), FileSettings(path=str(path), forcing=tuple(forcing)))
     frames = min(trajectory.frames for trajectory in recording.trajectories)
-    parts = [Part(i, 0, frames) for i in range(len(recording.trajectories))]
-    return FileTrajectories(recording, parts, chosen_conditioning(recording, ())).in_memory()
+    parts = [selection.Part(i, 0, frames) for i in range(len(recording.trajectories))]
+    return FileTrajectories(recording, parts, selection.chosen_conditioning(recording, ())).in_memory()

@@ -112,22 +112,17 @@ def _kinds_of(path: Path) -> list[str]:
 def _kinds_of_file(path: Path, head: bytes) -> list[str]:
     if head.startswith(b"PK"):
         return [zip_kind(path)]
-    if h5py.is_hdf5(path):
-        return _kinds_of_hdf5(path)
+    if h5py.is_hdf5(path):  # and NetCDF if its library wrote it or it has scales; damage is told when it is opened
+        with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
+            check_hdf5(path, file)
+            if file.attrs.get("source") == xarray.PREDICTED:  # whatever layout the names of its variables suggest
+                return ["netcdf"]
+            return ["hdf5", "netcdf"] if xarray.has_dimensions(file) else ["hdf5"]
+        return ["hdf5"]
     if head.startswith((b"<?xml", b"<Xdmf")):
         return ["vtk"] * (b"<VTKFile" in head) or ["xdmf"] * (b"<Xdmf" in head)
     known = [name for name, magic in MAGIC.items() if head.startswith(magic)]
     return known[:1] or ["csv"] * plain.is_csv(head)
-
-
-def _kinds_of_hdf5(path: Path) -> list[str]:
-    """HDF5, and NetCDF where a file was written by its library or has its scales; damage is told when it is opened."""
-    with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
-        check_hdf5(path, file)
-        if file.attrs.get("source") == xarray.PREDICTED:  # whatever layout the names of its variables suggest
-            return ["netcdf"]
-        return ["hdf5", "netcdf"] if xarray.has_dimensions(file) else ["hdf5"]
-    return ["hdf5"]
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -165,7 +160,7 @@ def _states_of(kind: str, path: Path) -> dict[str, FileArray]:
 def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     """The files of a folder as one recording, by the rule that their names follow or that the layout says.
 
-    A folder train, valid or test below it names a split.
+    A folder train, valid or test below it names a split, for trajectories whose file does not say.
     """
     files = _files_of(folder)
     if not files:
@@ -180,17 +175,15 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     if rule is not None and "{c}" in rule.pattern and "{t}" not in rule.pattern:
         return folders.read_channels(folder, rule, lambda file: _recognised(file, axes))
     chosen = files if rule is None else [folder / name for name in rule.places]
-    recordings = [_with_split(_recognised(file, axes), file, folder) for file in chosen]
+    recordings = []
+    for file in chosen:
+        one, folders_above = _recognised(file, axes), file.relative_to(folder).parts[:-1]
+        split = next((SPELLINGS[name] for name in folders_above if name in SPELLINGS), "")
+        recordings.append(replace(one, trajectories=[replace(t, split=t.split or split) for t in one.trajectories]))
     named_times = rule is not None and "{t}" in rule.pattern and (pattern or rule.dated)
     if named_times and all(not one.times and len(one.trajectories) == 1 for one in recordings):
         return folders.in_series(recordings)
     return folders.all_of(recordings) if "{b}" in pattern else folders.join(recordings)
-
-
-def _with_split(recording: Recording, path: Path, folder: Path) -> Recording:
-    """The split that a folder between these two is named after, for trajectories whose file does not say."""
-    split = next((SPELLINGS[part] for part in path.relative_to(folder).parts[:-1] if part in SPELLINGS), "")
-    return replace(recording, trajectories=[replace(one, split=one.split or split) for one in recording.trajectories])
 
 
 def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
@@ -258,6 +251,7 @@ FORMATS: Registry[Format] = Registry(
 )
 """In the order in which they are asked, after those of users; the first that recognises a file reads it."""
 OURS = frozenset(FORMATS)
+_kept = lru_cache(maxsize=2)(lambda path, layout, versions: _recognised(path, layout))
 
 
 def open_recording(path: Path, layout: str = "") -> Recording:
@@ -268,11 +262,6 @@ def open_recording(path: Path, layout: str = "") -> Recording:
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
     found = [os.stat(place) for place in sorted(inside) or [str(path)] if os.path.isfile(place)]
     return _kept(path, layout, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in found))
-
-
-@lru_cache(maxsize=2)
-def _kept(path: Path, layout: str, versions: tuple[tuple[int, ...], ...]) -> Recording:
-    return _recognised(path, layout)
 
 
 def _recognised(path: Path, layout: str) -> Recording:

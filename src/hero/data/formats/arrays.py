@@ -59,13 +59,7 @@ def kept(load: Callable[..., Any], path: Path, *name: str) -> Any:
     return _loaded(load, path.stat().st_mtime_ns, path, *name)
 
 
-@lru_cache(maxsize=2)
-def _loaded(load: Callable[..., Any], changed: int, path: Path, *name: str) -> Any:
-    return load(path, *name)
-
-
-def whole(array: FileArray) -> np.ndarray:
-    return np.asarray(array[(ALL,) * len(array.shape)])
+_loaded = lru_cache(maxsize=2)(lambda load, changed, path, *name: load(path, *name))
 
 
 def describe(arrays: Mapping[str, Any]) -> str:
@@ -124,12 +118,8 @@ def unfolded(path: Path, layout: str, arrays: Mapping[str, FileArray]) -> tuple[
     found = dict(arrays)
     for name in [name for name in arrays if fits(arrays[name])]:
         for axis in sorted(lengths, reverse=True):  # an axis that becomes several moves those after it
-            found[name] = _axis_as(found[name], axis, lengths[axis], partial(_unfold, axis, lengths[axis]))
+            found[name] = _axis_as(found[name], axis, lengths[axis])
     return "".join(re.findall("[a-z]", layout)) if lengths else "".join(words), found
-
-
-def _unfold(axis: int, lengths: tuple[int, ...], block: np.ndarray) -> np.ndarray:
-    return block.reshape(*block.shape[:axis], *lengths, *block.shape[axis + 1 :])
 
 
 def in_cells(arrays: Mapping[str, FileArray]) -> tuple[dict[str, FileArray], list[str]]:
@@ -157,13 +147,14 @@ def _centre(axis: int, block: np.ndarray) -> np.ndarray:
 
 
 def _axis_as(
-    array: FileArray, axis: int, lengths: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
+    array: FileArray, axis: int, lengths: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray] = np.asarray
 ) -> FileArray:
-    """An array whose axis is always read whole, and then changed to axes of these lengths."""
+    """An array whose axis is always read whole, then changed and unfolded to axes of these lengths."""
     end = axis + len(lengths)
 
     def part(index: tuple[slice, ...]) -> np.ndarray:
         block = change(array[(*index[:axis], ALL, *index[end:])])
+        block = block.reshape(*block.shape[:axis], *lengths, *block.shape[axis + 1 :])
         return block[(*(ALL,) * axis, *index[axis:end])]
 
     return replace(array, read=part, shape=(*array.shape[:axis], *lengths, *array.shape[axis + 1 :]))

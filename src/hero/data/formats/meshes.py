@@ -67,7 +67,11 @@ def read_openfoam(path: Path, folder: Path, layout: str) -> Recording:
 def _read_time(path: Path) -> dict[str, np.ndarray]:
     for file in (*path.iterdir(), *(path.parent / "constant" / "polyMesh").iterdir()):
         if file.is_file():
-            _check(file)
+            with file.open("rb") as stream:
+                head, size = stream.read(1 << 14), file.stat().st_size
+            if b"#include" in head or any(int(n) > BOMB * size for n in CLAIM.findall(head)):
+                told = "includes other files or claims more than"
+                raise HeroError(f"{file} {told} its {size:,} bytes hold; write it again.")
     reader = _reader(path.parent)
     reader.UpdateTimeStep(float(path.name))
     mesh = reader.GetOutput().GetBlock(0)
@@ -91,28 +95,6 @@ def _reader(case: Path) -> Any:
     return reader
 
 
-def _check(file: Path) -> None:
-    """Refuse a file that reads others, or announces more than it can hold."""
-    with file.open("rb") as stream:
-        head = stream.read(1 << 14)
-    size = file.stat().st_size
-    if b"#include" in head or any(int(n) > BOMB * size for n in CLAIM.findall(head)):
-        raise HeroError(f"{file} includes other files or claims more than its {size:,} bytes hold; write it again.")
-
-
-def _check_vtk(path: Path, head: bytes) -> None:
-    """Refuse a file that announces far more points than it can hold, or that only names other files."""
-    kind = re.search(rb"<VTKFile[^>]*?\stype=\"(\w+)\"", head)
-    if kind and kind[1].decode() not in VTK_TYPES:
-        raise HeroError(f"{path} is a {kind[1].decode()} file of VTK, which names other files; name these.")
-    for xml, old in CLAIMS.findall(head):
-        numbers = [int(word) for word in (xml or old).split()]
-        extent = zip(numbers[::2], numbers[1::2], strict=True) if xml and len(numbers) == 6 else ()
-        claimed = math.prod(max(n, 1) for n in [high - low + 1 for low, high in extent] or numbers)
-        if claimed > BOMB * path.stat().st_size:
-            raise HeroError(f"{path} claims {claimed:,} points in {path.stat().st_size:,} bytes; save it again.")
-
-
 def read_vtk(path: Path) -> dict[str, np.ndarray]:
     """The fields on the points of a VTK file, or in its cells where points have none."""
     needs(path, "vtkmodules", "vtk")
@@ -121,8 +103,16 @@ def read_vtk(path: Path) -> dict[str, np.ndarray]:
     from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader
 
     with path.open("rb") as file:
-        head = file.read(1 << 16)
-    _check_vtk(path, head)
+        head, size = file.read(1 << 16), path.stat().st_size
+    kind = re.search(rb"<VTKFile[^>]*?\stype=\"(\w+)\"", head)
+    if kind and kind[1].decode() not in VTK_TYPES:
+        raise HeroError(f"{path} is a {kind[1].decode()} file of VTK, which names other files; name these.")
+    for xml, old in CLAIMS.findall(head):
+        numbers = [int(word) for word in (xml or old).split()]
+        extent = zip(numbers[::2], numbers[1::2], strict=True) if xml and len(numbers) == 6 else ()
+        claimed = math.prod(max(n, 1) for n in [high - low + 1 for low, high in extent] or numbers)
+        if claimed > BOMB * size:
+            raise HeroError(f"{path} claims {claimed:,} points in {size:,} bytes; save it again.")
     vtkObject.GlobalWarningDisplayOff()  # what is wrong is said below
     reader = vtkXMLGenericDataObjectReader() if b"<VTKFile" in head else vtkGenericDataObjectReader()
     reader.SetFileName(str(path))
@@ -134,7 +124,10 @@ def read_vtk(path: Path) -> dict[str, np.ndarray]:
 
 
 def _fields(mesh: Any, in_cells: bool) -> dict[str, np.ndarray]:
-    """The fields on the points or in the cells of a mesh, copied, since a reader may use their memory again."""
+    """The fields on the points or in the cells of a mesh, copied, since a reader may use their memory again.
+
+    On a grid, x runs fastest.
+    """
     from vtkmodules.util.numpy_support import vtk_to_numpy
     from vtkmodules.vtkFiltersCore import vtkCellCenters
 
@@ -145,21 +138,15 @@ def _fields(mesh: Any, in_cells: bool) -> dict[str, np.ndarray]:
         centres.Update()
         mesh = centres.GetOutput()
     fields = {data.GetArrayName(i): vtk_to_numpy(data.GetArray(i)).copy() for i in range(data.GetNumberOfArrays())}
-    return gridded({**dict(zip("xyz", _vtk_places(mesh), strict=True)), **fields})
-
-
-def _vtk_places(mesh: Any) -> list[np.ndarray]:
-    """x, y and z of the points of a mesh, in its order: x runs fastest on a grid."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
     if mesh.IsA("vtkPointSet"):
-        return list(vtk_to_numpy(mesh.GetPoints().GetData()).T)
+        return gridded({**dict(zip("xyz", vtk_to_numpy(mesh.GetPoints().GetData()).T, strict=True)), **fields})
     if mesh.IsA("vtkImageData"):
         facts = zip(mesh.GetOrigin(), mesh.GetSpacing(), mesh.GetExtent()[::2], mesh.GetDimensions(), strict=True)
         lines = [origin + step * (low + np.arange(n)) for origin, step, low, n in facts]
     else:
         lines = [vtk_to_numpy(line()) for line in (mesh.GetXCoordinates, mesh.GetYCoordinates, mesh.GetZCoordinates)]
-    return [axis.ravel(order="F") for axis in np.meshgrid(*lines, indexing="ij")]
+    places = [axis.ravel(order="F") for axis in np.meshgrid(*lines, indexing="ij")]
+    return gridded({**dict(zip("xyz", places, strict=True)), **fields})
 
 
 def read_xdmf(path: Path, content: Path, layout: str) -> Recording:

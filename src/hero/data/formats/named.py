@@ -18,7 +18,7 @@ import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Channel, Recording, shortened
 from hero.data.formats import slabs as of
-from hero.data.formats.arrays import FileArray, describe, in_cells, real_parts, unfolded, whole
+from hero.data.formats.arrays import FileArray, describe, in_cells, real_parts, unfolded
 from hero.data.formats.slabs import COMPONENTS, SPACE, Slab, fits, length_of, space_of
 from hero.errors import HeroError
 
@@ -212,7 +212,7 @@ def coordinates_of(arrays: Mapping[str, FileArray]) -> dict[str, np.ndarray]:
 def _small(arrays: Mapping[str, FileArray], name: str) -> np.ndarray:
     if math.prod(arrays[name].shape) > LARGEST_SMALL:
         raise HeroError(f"{name} {arrays[name].shape} is too large for a coordinate or a table; rename it.")
-    return whole(arrays[name])
+    return np.asarray(arrays[name][(slice(None),) * len(arrays[name].shape)])
 
 
 def _with_others(

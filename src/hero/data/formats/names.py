@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from os.path import splitext
+from os.path import commonprefix, splitext
 
 from hero.data.files.recording import SPELLINGS
 from hero.errors import HeroError
@@ -31,6 +31,7 @@ DATE = r"(?:18|19|20|21)\d\d[-_.]?(?:0[1-9]|1[0-2])(?:[-_.]?[0-3]\d(?:[-_.T]?[0-
 NUMBER = r"\d+\.\d+|\d+"
 FIELDS = {"b": r"[^/]+?", "c": r"[^/]*?[^/\d][^/]*?", "t": f"{DATE}|{NUMBER}"}
 SECONDS_OF_DAY = 86400.0
+_common = commonprefix  # character by character
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,14 @@ def find_rule(names: Sequence[str]) -> NameRule | None:
         return None
     pattern, sure = found
     if len(folders) > 1:
-        place = _folder_pattern(folders, pattern)
-        if place is None:
+        prefix = re.sub(r"[^_\-. ]*$", "", _common(folders))
+        bare = not prefix and not any(re.search(r"\d", folder) for folder in folders)
+        if bare and "{c}" not in pattern and "{t}" in pattern:  # velocity, pressure share no word and have no number
+            pattern = f"{{c}}/{pattern}"
+        elif "{b}" not in pattern:  # sim_{b} for sim_0, sim_1
+            pattern = f"{prefix}{{b}}/{pattern}"
+        else:
             return None
-        pattern = f"{place}/{pattern}"
     elif folders[0]:
         pattern = f"{folders[0]}/{pattern}"
     if "{" not in pattern:
@@ -140,15 +145,6 @@ def find_rule(names: Sequence[str]) -> NameRule | None:
     if rule.left or fields & set(SPELLINGS) or ("{c}" in pattern and not known and not re.search("{[bt]}", pattern)):
         return None
     return replace(rule, sure=sure)
-
-
-def _folder_pattern(folders: Sequence[str], pattern: str) -> str | None:
-    """sim_{b} for sim_0, sim_1; {c} for velocity, pressure, which share no word and have no number."""
-    prefix = re.sub(r"[^_\-. ]*$", "", _common(folders))
-    bare = not prefix and not any(re.search(r"\d", folder) for folder in folders)
-    if bare and "{c}" not in pattern and "{t}" in pattern:
-        return "{c}"
-    return f"{prefix}{{b}}" if "{b}" not in pattern else None
 
 
 def _file_pattern(names: Sequence[str], in_folders: bool) -> tuple[str, bool] | None:
@@ -190,9 +186,3 @@ def _around(texts: Sequence[str]) -> tuple[str, str]:
     prefix = re.sub(r"[^_\-. ]*$", "", start)
     shortest = min(len(text.removeprefix(prefix).removesuffix(ending)) for text in texts)
     return (prefix if shortest > 1 else signs), ending
-
-
-def _common(texts: Sequence[str]) -> str:
-    """What all texts begin with."""
-    first, last = min(texts), max(texts)
-    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]

@@ -32,7 +32,15 @@ def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, na
     """A letter per axis: the user's word, else the one that fits the lengths of the coordinates, else ours by rank."""
     shape = tuple(shape)
     if word:
-        _check_word(word, shape, name, path)
+        space = [letter for letter in word if letter in SPACE]
+        if len(word) != len(shape):
+            raise HeroError(f"{path}: data.layout={word!r} names {len(word)} axes, but {name} has the shape {shape}.")
+        if set(word) - set(LETTERS) or len(set(word)) != len(word):
+            raise HeroError(f"data.layout={word!r} must have different letters out of b, t, c, x, y, z or p.")
+        if "t" not in word or not space or ("p" in space and len(space) > 1):
+            raise HeroError(
+                f"data.layout={word!r} needs t for time and x, y, z for space, or p for points; as in btcxy."
+            )
         return word
     orders_of = _fitting(shape, lengths) if lengths and len(shape) <= 6 else []
     fitting = [word for word in orders_of if set(word) & set(SPACE)]
@@ -59,16 +67,6 @@ def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, na
         f"{path}: which axes of {name} {shape} are trajectory (b), time (t), channel (c) and space (x, y, z) is not "
         f"known; say it with one letter per axis, as in `--set data.layout={example}`."
     )
-
-
-def _check_word(word: str, shape: tuple[int, ...], name: str, path: Path) -> None:
-    space = [letter for letter in word if letter in SPACE]
-    if len(word) != len(shape):
-        raise HeroError(f"{path}: data.layout={word!r} names {len(word)} axes, but {name} has the shape {shape}.")
-    if set(word) - set(LETTERS) or len(set(word)) != len(word):
-        raise HeroError(f"data.layout={word!r} must have different letters out of b, t, c, x, y, z or p.")
-    if "t" not in word or not space or ("p" in space and len(space) > 1):
-        raise HeroError(f"data.layout={word!r} needs t for time and x, y, z for space, or p for points; as in btcxy.")
 
 
 def _fitting(shape: tuple[int, ...], lengths: Mapping[str, int]) -> list[str]:

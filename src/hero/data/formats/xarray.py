@@ -69,7 +69,11 @@ def open_dataset(path: Path) -> Any:
 
 @lru_cache(maxsize=4)
 def _dataset(path: Path, changed: int, process: int) -> Any:
-    engine = _engine(path)
+    head = b"PK"  # of the zip file of a store
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(8)
+    engine = "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
     for module in ("xarray", engine):
         needs(path, module, "xarray")
     import xarray
@@ -86,14 +90,6 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
     # By their place, else by name: a Zarr store lists variables as its folder happens to.
     places = {name: variable.attrs.get(PLACE) for name, variable in opened.data_vars.items()}
     return opened[sorted(places, key=lambda name: (places[name] if isinstance(places[name], int) else 0, str(name)))]
-
-
-def _engine(path: Path) -> str:
-    if path.is_dir():
-        return "zarr"
-    with path.open("rb") as file:
-        head = file.read(8)
-    return "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
 
 
 def _store(path: Path) -> Any:

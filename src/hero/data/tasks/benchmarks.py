@@ -38,11 +38,7 @@ def convection(grid: Grid, coefficient: float) -> Nonlinearity:
     """b·½(u²)_x, the conservative form of b·u u_x."""
     band = grid.band(2)
     outer = 0.5 * coefficient * grid.gradient[0] * band
-
-    def n(u: Tensor) -> Tensor:
-        return outer * grid.to_modes(grid.to_space(band * u) ** 2)
-
-    return n
+    return lambda u: outer * grid.to_modes(grid.to_space(band * u) ** 2)
 
 
 def burgers_convection(task: Task, grid: Grid) -> Nonlinearity:
@@ -70,11 +66,7 @@ def ks_gradient_norm(task: Task, grid: Grid) -> Nonlinearity:
     inner = grid.gradient[0] * band
     outer = 0.5 * task.parameters["gradient_norm"] * band
     outer[0] *= task.parameters["kept_mean"]
-
-    def n(u: Tensor) -> Tensor:
-        return outer * grid.to_modes(grid.to_space(inner * u) ** 2)
-
-    return n
+    return lambda u: outer * grid.to_modes(grid.to_space(inner * u) ** 2)
 
 
 def anisotropic_symbol(task: Task, grid: Grid) -> Tensor:

@@ -205,21 +205,7 @@ def data_summary(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
     u = data.contiguous().numpy()
-    with replacing(path) as temporary:
-        reserve(temporary, HEADER_BYTES + u.nbytes)  # where a disk fills up under HDF5, the process dies
-        crash_point(f"half-hdf5 {path.name}", lambda: temporary.write_bytes(u.tobytes()[: u.nbytes // 2]))
-        with h5py.File(temporary, "w") as file:
-            file["u"] = u
-            mu = task.coefficients(split.trajectories, split.seed)
-            if mu is not None:
-                file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.ranges)
-            file.attrs.update({**_provenance(task, split), FIELD: UNSEALED})
-        with temporary.open("r+b") as raw:
-            seal(raw)
-
-
-def _provenance(task: Task, split: Split) -> dict[str, str | int]:
-    return {
+    provenance: dict[str, str | int] = {
         "task": task.name,
         "equation": task.equation,
         "settings": json.dumps(task.settings()),
@@ -235,6 +221,17 @@ def _provenance(task: Task, split: Split) -> dict[str, str | int]:
         "numpy_version": np.__version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    with replacing(path) as temporary:
+        reserve(temporary, HEADER_BYTES + u.nbytes)  # where a disk fills up under HDF5, the process dies
+        crash_point(f"half-hdf5 {path.name}", lambda: temporary.write_bytes(u.tobytes()[: u.nbytes // 2]))
+        with h5py.File(temporary, "w") as file:
+            file["u"] = u
+            mu = task.coefficients(split.trajectories, split.seed)
+            if mu is not None:
+                file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.ranges)
+            file.attrs.update(provenance | {FIELD: UNSEALED})
+        with temporary.open("r+b") as raw:
+            seal(raw)
 
 
 def _read(path: Path, task: Task, split: Split) -> Tensor:

@@ -14,26 +14,13 @@ import torch
 
 from hero.data.files.recording import Axis
 from hero.data.source import Source
-from hero.method.domain.cloud import (
-    Cloud as Cloud,
-    GraphSpectralNoise as GraphSpectralNoise,
-    LocalSmoothing as LocalSmoothing,
-    NeighbourhoodJitter as NeighbourhoodJitter,
-    PointCloud as PointCloud,
-    graph_modes as graph_modes,
-)
-from hero.method.domain.geometry import (
-    Box as Box,
-    Domain as Domain,
-    Geometry as Geometry,
-    quadrature_weights as quadrature_weights,
-)
-from hero.method.domain.modes import (
-    Modes as Modes,
-    cosine_modes as cosine_modes,
-    fourier_modes as fourier_modes,
-    mixed_modes as mixed_modes,
-)
+from hero.method.domain.cloud import Cloud as Cloud, GraphSpectralNoise as GraphSpectralNoise
+from hero.method.domain.cloud import LocalSmoothing as LocalSmoothing, NeighbourhoodJitter as NeighbourhoodJitter
+from hero.method.domain.cloud import PointCloud as PointCloud, graph_modes as graph_modes
+from hero.method.domain.geometry import Box as Box, Domain as Domain, Geometry as Geometry
+from hero.method.domain.geometry import quadrature_weights as quadrature_weights
+from hero.method.domain.modes import Modes as Modes, cosine_modes as cosine_modes
+from hero.method.domain.modes import fourier_modes as fourier_modes, mixed_modes as mixed_modes
 from hero.method.domain.transform import SpectralNoise as SpectralNoise
 
 

@@ -56,7 +56,15 @@ class PointCloud:
         period: float | Sequence[float] | None = None,
         modes: int = 64,
     ) -> None:
-        _check_coords(coords, neighbours)
+        if coords.dim() != 2 or not coords.shape[1] or not coords.is_floating_point() or not coords.isfinite().all():
+            raise HeroError(
+                f"coordinates ({shown(coords)}) are not (points, d) in finite floats; repair or leave out points."
+            )
+        if neighbours < 1 or len(coords) <= neighbours:
+            raise HeroError(
+                f"a cloud of {len(coords)} points has no {neighbours} neighbours for each; give more points or another "
+                "number of neighbours, at least 1."
+            )
         check_number("modes", modes, low=1, whole=True)
         self.coords = coords.detach()  # (P, d)
         self.period = _checked_period(period, self.coords)
@@ -86,12 +94,6 @@ class PointCloud:
     def norm(self, u: Tensor) -> Tensor:
         """(Σ_i ω_i u_i²)^½ over the last axis."""
         return (cast(self.weights, u) * u.square()).sum(-1).sqrt()
-
-    def neighbour_mean(self, u: Tensor) -> Tensor:
-        """Σ_j ω_j u_j / Σ_j ω_j over the neighbours j of each point: (.., P) -> (.., P)."""
-        index = cast(self.neighbours, u)
-        omega = cast(self.weights, u)[index]
-        return (u[..., index] * omega).sum(-1) / omega.sum(-1)
 
     @property
     def eigenvalues(self) -> Tensor:
@@ -180,11 +182,13 @@ class CloudPerturbation(ABC):
 
 
 class LocalSmoothing(CloudPerturbation):
-    """u ← (1 - s ξ) u + s ξ ū with ū the mean of the neighbours and ξ ~ U(0, 1), one per sample."""
+    """u ← (1 - s ξ) u + s ξ ū with ū = Σ_j ω_j u_j / Σ_j ω_j over the neighbours and ξ ~ U(0, 1), one per sample."""
 
     def changed(self, u: Tensor, generator: Generator) -> Tensor:
         xi = draw(torch.rand, (u.shape[0], 1, 1, 1), generator=generator, device=u.device, dtype=u.dtype)
-        return u + self.size * xi * (self.cloud.neighbour_mean(u) - u)
+        index = cast(self.cloud.neighbours, u)
+        omega = cast(self.cloud.weights, u)[index]
+        return u + self.size * xi * ((u[..., index] * omega).sum(-1) / omega.sum(-1) - u)
 
 
 class NeighbourhoodJitter(CloudPerturbation):
@@ -268,18 +272,6 @@ def nearest_neighbours(coords: Tensor, k: int, period: Tensor | None = None) -> 
 def _shortest(offsets: Tensor, period: Tensor | None) -> Tensor:
     """The nearest periodic image of each difference vector."""
     return offsets if period is None else offsets - period * (offsets / period).round()
-
-
-def _check_coords(coords: Tensor, neighbours: int) -> None:
-    if coords.dim() != 2 or coords.shape[1] < 1 or not coords.is_floating_point() or not bool(coords.isfinite().all()):
-        raise HeroError(
-            f"coordinates ({shown(coords)}) are not (points, d) in finite floats; repair or leave out points."
-        )
-    if neighbours < 1 or len(coords) <= neighbours:
-        raise HeroError(
-            f"a cloud of {len(coords)} points has no {neighbours} neighbours for each; give more points or another "
-            "number of neighbours, at least 1."
-        )
 
 
 def _checked_period(period: float | Sequence[float] | None, coords: Tensor) -> Tensor | None:

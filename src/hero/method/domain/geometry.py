@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hero.data.files.boundaries import is_even
+from hero.data.files.recording import is_even
 from hero.errors import HeroError
 from hero.method.domain.bands import Bands, GridBands, split_modes
 from hero.method.domain.modes import Modes, cosine_modes, fourier_modes, mixed_modes

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from hero.data.files.boundaries import is_even
+from hero.data.files.recording import is_even
 from hero.data.trajectories import Context
 from hero.errors import HeroError, check_number
 from hero.method.distance import EPS, cast

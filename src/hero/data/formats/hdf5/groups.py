@@ -19,16 +19,7 @@ import numpy as np
 
 from hero.data.files.recording import Axis, Channel, Recording
 from hero.data.formats.arrays import stacked
-from hero.data.formats.hdf5.layouts import (
-    array_of,
-    arrays_of,
-    check_lengths,
-    dataset_of,
-    first_row,
-    is_dataset,
-    numbers,
-    words,
-)
+from hero.data.formats.hdf5 import layouts as hdf5
 from hero.data.formats.slabs import COMPONENTS, Slab, axes_of, channels_of, layout_of, length_of, recording_of, space_of
 from hero.errors import HeroError
 
@@ -43,17 +34,17 @@ def is_well(file: h5py.File) -> bool:
 
 def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     dimensions = file["dimensions"]
-    names = words(dimensions.attrs.get("spatial_dims", [name for name in "xyz" if name in dimensions]))
-    grids = [dataset_of(dimensions, name) for name in names]
-    times = dataset_of(dimensions, "time")
+    names = hdf5.words(dimensions.attrs.get("spatial_dims", [name for name in "xyz" if name in dimensions]))
+    grids = [hdf5.dataset_of(dimensions, name) for name in names]
+    times = hdf5.dataset_of(dimensions, "time")
     first = _listed(file["t0_fields"])
-    counted = dataset_of(file["t0_fields"], first[0]).shape[0] if first else 1
+    counted = hdf5.dataset_of(file["t0_fields"], first[0]).shape[0] if first else 1
     frames, count = times.shape[-1], int(file.attrs.get("n_trajectories", counted))
     space = {letter: grid.shape[-1] for letter, grid in zip("xyz", grids, strict=False)}
     slabs = []
     for order in range(3):
         for field in _listed(file.get(f"t{order}_fields")):
-            array = array_of(path, file[f"t{order}_fields"], field)
+            array = hdf5.array_of(path, file[f"t{order}_fields"], field)
             letters = _axes(path, file[array.name], order, count, frames, space)
             labels = ["_".join(filter(None, [field, "".join(d)])) for d in product(names, repeat=order)]
             slabs.append(Slab(array, letters, space, tuple(map(Channel, labels))))
@@ -62,7 +53,7 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     table, notes = _scalars(file, count, frames)
     axes = []
     for (name, kinds), grid in zip(_boundaries(file, names).items(), grids, strict=True):
-        axes.append(Axis(name, first_row(grid), kinds == {"periodic"} if kinds else None))
+        axes.append(Axis(name, hdf5.first_row(grid), kinds == {"periodic"} if kinds else None))
         if kinds - {"periodic"}:
             notes.append(f"The axis {name} is not periodic: {' and '.join(sorted(kinds))}.")
     return recording_of(
@@ -74,7 +65,7 @@ def _listed(group: Any) -> list[str]:
     """The datasets of a group, in the order that it gives."""
     if not isinstance(group, h5py.Group):
         return []
-    return [name for name in words(group.attrs.get("field_names", list(group))) if name in group]
+    return [name for name in hdf5.words(group.attrs.get("field_names", list(group))) if name in group]
 
 
 def _axes(path: Path, field: h5py.Dataset, order: int, count: int, frames: int, space: Mapping[str, int]) -> str:
@@ -102,15 +93,15 @@ def _scalars(file: h5py.File, count: int, frames: int) -> tuple[dict[str, list[f
     table: dict[str, list[float]] = {}
     left_out = []
     for name in _listed(file.get("scalars")):
-        values = dataset_of(file["scalars"], name)
+        values = hdf5.dataset_of(file["scalars"], name)
         in_time = values.shape in {(frames,), (count, frames)} and values.shape != (count,)
         if values.attrs.get("time_varying", in_time):
             left_out.append(name)
         else:
             table[name] = np.broadcast_to(np.asarray(values[()], np.float64).reshape(-1), (count,)).tolist()
-    parameters = words(file.attrs.get("simulation_parameters", []))
+    parameters = hdf5.words(file.attrs.get("simulation_parameters", []))
     known = {name: file.attrs[name] for name in parameters if name in file.attrs and name not in (*table, *left_out)}
-    table |= {name: [value] * count for name, value in numbers(known).items()}
+    table |= {name: [value] * count for name, value in hdf5.numbers(known).items()}
     return table, [f"The numbers {', '.join(left_out)} vary in time and are left out."] if left_out else []
 
 
@@ -120,9 +111,9 @@ def _boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, set[str]]:
     conditions = file.get("boundary_conditions")
     found = conditions.values() if isinstance(conditions, h5py.Group) else ()
     for condition in (item for item in found if isinstance(item, h5py.Group)):
-        kind = words(condition.attrs.get("bc_type", "open"))[0].lower()
-        along = [name for name in words(condition.attrs.get("associated_dims", [])) if name in kinds]
-        known = is_dataset(condition, "mask") and condition["mask"].dtype.kind in "biu"
+        kind = hdf5.words(condition.attrs.get("bc_type", "open"))[0].lower()
+        along = [name for name in hdf5.words(condition.attrs.get("associated_dims", [])) if name in kinds]
+        known = hdf5.is_dataset(condition, "mask") and condition["mask"].dtype.kind in "biu"
         mask = condition["mask"][...] if known else np.ones((2,) * len(along), bool)
         for axis, name in enumerate(along):
             edges = [mask.take(end, axis=axis) if mask.ndim == len(along) else mask for end in (0, -1)]
@@ -133,44 +124,37 @@ def _boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, set[str]]:
 
 def is_dedalus(file: h5py.File) -> bool:
     """Tasks and the scale of time."""
-    return isinstance(file.get("tasks"), h5py.Group) and is_dataset(file, TIMES, (1,))
+    return isinstance(file.get("tasks"), h5py.Group) and hdf5.is_dataset(file, TIMES, (1,))
 
 
 def read_dedalus(path: Path, file: h5py.File, layout: str) -> Recording:
     """The fields on the largest grid; others, such as averages, are left out with a note."""
-    tasks = {name: dataset_of(file["tasks"], name) for name in file["tasks"]}
+    tasks = {name: hdf5.dataset_of(file["tasks"], name) for name in file["tasks"]}
     full = max(map(_space, tasks.values()), key=lambda space: (len(space), math.prod(space.values())))
     fields = {name: task for name, task in tasks.items() if _space(task) == full}
-    grid = tuple(Axis(name, _scale(next(iter(fields.values())), name, points)) for name, points in full.items())
+    scales = {dim.label: dim for dim in next(iter(fields.values())).dims}  # the coordinates attached to each axis
+    lines = {name: scales[name][0][...] if len(scales[name]) else np.arange(points) for name, points in full.items()}
+    grid = tuple(Axis(name, np.asarray(line, np.float64)) for name, line in lines.items())
     slabs = []
     for name, task in fields.items():
         if not np.all(task.attrs.get("grid_space", True)):
             raise HeroError(f"{path}: the task {name} holds coefficients; save it with layout='g'.")
-        axes, space = _letters(task), dict(zip("xyz", full.values(), strict=False))
+        named, unnamed, space = iter("xyz"), iter(COMPONENTS), dict(zip("xyz", full.values(), strict=False))
+        axes = "".join("t" if dim.label == "t" else next(named if dim.label else unnamed) for dim in task.dims)
         components = [n for n, letter in zip(task.shape, axes, strict=True) if letter in COMPONENTS]
         parts = product(*(full if n == len(full) else map(str, range(n)) for n in components))
         channels = tuple(Channel("_".join(filter(None, [name, "".join(part)]))) for part in parts)
-        slabs.append(Slab(array_of(path, file["tasks"], name), axes, space, channels))
+        slabs.append(Slab(hdf5.array_of(path, file["tasks"], name), axes, space, channels))
     left_out = [name for name in tasks if name not in fields]
     notes = (f"The tasks {', '.join(left_out)} are on another grid and left out.",) if left_out else ()
-    return recording_of("dedalus", (path,), slabs, grid, clock=first_row(dataset_of(file, TIMES)), notes=notes)
+    return recording_of(
+        "dedalus", (path,), slabs, grid, clock=hdf5.first_row(hdf5.dataset_of(file, TIMES)), notes=notes
+    )
 
 
 def _space(task: h5py.Dataset) -> dict[str, int]:
     """Points of the axes of space by name: the first axis is time, axes without a label are components."""
     return {dim.label: n for dim, n in zip(task.dims, task.shape, strict=True) if dim.label not in {"", "t"}}
-
-
-def _letters(task: h5py.Dataset) -> str:
-    space, components = iter("xyz"), iter(COMPONENTS)
-    labels = [dim.label for dim in task.dims]
-    return "".join("t" if label == "t" else next(space if label else components) for label in labels)
-
-
-def _scale(task: h5py.Dataset, label: str, points: int) -> np.ndarray:
-    """The coordinates that are attached to an axis."""
-    attached = next(dim for dim in task.dims if dim.label == label)
-    return np.asarray(attached[0][...] if len(attached) else np.arange(points), np.float64)
 
 
 def is_pbdl(file: h5py.File) -> bool:
@@ -186,21 +170,21 @@ def _simulations(file: h5py.File) -> list[str]:
 def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:
     """A trajectory per simulation; its attributes are constants of the equation."""
     sims = file["sims"]
-    fields = words(sims.attrs.get("Fields", []))
+    fields = hdf5.words(sims.attrs.get("Fields", []))
     parts = {name: _parts(sims, name) for name in _simulations(file)}
     first = next(iter(parts.values()))[0]
     by_frame = "/" in first
-    axes = _axes_of_simulations(path, file, dataset_of(sims, first), "" if by_frame else "t", len(fields), layout)
-    one = array_of(path, sims, first)
+    axes = _axes_of_simulations(path, file, hdf5.dataset_of(sims, first), "" if by_frame else "t", len(fields), layout)
+    one = hdf5.array_of(path, sims, first)
     named, count = tuple(Channel(label.replace(" ", "_")) for label in fields), length_of("c", axes, one.shape)
     channels = named if len(named) == count else channels_of("u", count)
-    space, dt, runs = space_of(axes, one.shape), numbers(sims.attrs).get("Dt", 1.0), list[Recording]()
+    space, dt, runs = space_of(axes, one.shape), hdf5.numbers(sims.attrs).get("Dt", 1.0), list[Recording]()
     for name, names in parts.items():
-        arrays = arrays_of(path, sims, names, axes, free="")
-        check_lengths(one, axes, arrays[0], axes, free="t")
+        arrays = hdf5.arrays_of(path, sims, names, axes, free="")
+        hdf5.check_lengths(one, axes, arrays[0], axes, free="t")
         array = stacked(lambda one: one, arrays, arrays[0]) if by_frame else arrays[0]
         slab = Slab(array, "t" * by_frame + axes, space, channels)
-        scalars = {constant: [value] for constant, value in numbers(sims[name].attrs).items()}
+        scalars = {constant: [value] for constant, value in hdf5.numbers(sims[name].attrs).items()}
         runs.append(recording_of("pbdl", (path,), [slab], axes_of(space, {}), scalars=scalars, dt=dt))
     return replace(runs[0], trajectories=[run for part in runs for run in part.trajectories])
 
@@ -209,7 +193,7 @@ def _parts(sims: h5py.Group, name: str) -> list[str]:
     """The datasets of a simulation: its own, or one per time."""
     if not isinstance(sims[name], h5py.Group):
         return [name]
-    times = sorted((time for time in sims[name] if time.isdecimal() and is_dataset(sims[name], time)), key=int)
+    times = sorted((time for time in sims[name] if time.isdecimal() and hdf5.is_dataset(sims[name], time)), key=int)
     return [f"{name}/{time}" for time in times]
 
 

@@ -18,20 +18,10 @@ import numpy as np
 
 from hero.data.files.handles import read_hdf5
 from hero.data.files.recording import SPELLINGS, Channel, Recording
+from hero.data.formats import slabs
 from hero.data.formats.arrays import FileArray
 from hero.data.formats.folders import join
 from hero.data.formats.named import read_named
-from hero.data.formats.slabs import (
-    COMPONENTS,
-    Slab,
-    axes_of,
-    channels_of,
-    layout_of,
-    length_of,
-    orders,
-    recording_of,
-    space_of,
-)
 from hero.data.formats.xarray import has_dimensions
 from hero.errors import HeroError
 
@@ -79,7 +69,7 @@ def shortest_names(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arrays_of(
-    path: Path, group: h5py.Group, names: Sequence[str], axes: str, free: str = COMPONENTS
+    path: Path, group: h5py.Group, names: Sequence[str], axes: str, free: str = slabs.COMPONENTS
 ) -> list[FileArray]:
     """Datasets of one order of axes and of equal lengths, but for the letters `free`; HeroError where one differs."""
     arrays = [array_of(path, group, name) for name in names]
@@ -88,7 +78,7 @@ def arrays_of(
     return arrays
 
 
-def check_lengths(one: FileArray, axes: str, other: FileArray, letters: str, free: str = COMPONENTS) -> None:
+def check_lengths(one: FileArray, axes: str, other: FileArray, letters: str, free: str = slabs.COMPONENTS) -> None:
     """Refuse two datasets whose axes of the same letter differ in length."""
     lengths = dict(zip(axes, one.shape, strict=False))
     fits = len(letters) == len(other.shape) and all(
@@ -212,17 +202,17 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
     data = dataset_of(group, names[0])
     home = data.parent if row.runs else group
     axes = _order_axes(row, path, home, data, word)
-    space, frames = space_of(axes, data.shape), length_of("t", axes, data.shape)
+    space, frames = slabs.space_of(axes, data.shape), slabs.length_of("t", axes, data.shape)
     if row.steady and frames == 1:
         raise HeroError(f"{path} is steady, one {names[0]} {data.shape} per sample; choose a file of trajectories.")
     arrays = arrays_of(path, group, names, axes, free="t" if row.runs else "c")
-    states = [Slab(array, axes, space, _channels(row, array, axes)) for array in arrays]
+    states = [slabs.Slab(array, axes, space, _channels(row, array, axes)) for array in arrays]
     fields = _fields(row, path, group, arrays[0], axes)
     grid = {letter: coordinates(home, [row.grid.format(letter)], n, n) for letter, n in space.items() if row.grid}
     given = {letter: first_row(points) for letter, points in grid.items() if points is not None}
     parts = [
-        recording_of(
-            *(form, (path,), [*part, *fields], axes_of(space, given, row.axis_names)),
+        slabs.recording_of(
+            *(form, (path,), [*part, *fields], slabs.axes_of(space, given, row.axis_names)),
             clock=coordinates(home, row.times, frames, frames + 1),  # PDEBench has a time more than states
             split=split,
         )
@@ -241,7 +231,7 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
     """A letter per axis: the user's word, else the documented order where the coordinates have its lengths,
     else the only order that fits them."""
     if word or not row.axes:
-        return layout_of(word, data.shape, {}, name=data.name, path=path)
+        return slabs.layout_of(word, data.shape, {}, name=data.name, path=path)
     documented = next(letters for letters in row.axes.split() if len(letters) == data.ndim)
     lengths: dict[str, list[int]] = {}
     for letter in "txyz" if row.grid else "":
@@ -249,7 +239,7 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
         if letter in documented and name in home and dataset_of(home, name).ndim:
             length = home[name].shape[-1]
             lengths[letter] = [length, length - 1] if letter == "t" else [length]
-    fitting = orders(documented, data.shape, lengths)
+    fitting = slabs.orders(documented, data.shape, lengths)
     if documented in fitting:
         return documented
     if len(fitting) == 1:
@@ -261,7 +251,7 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
     )
 
 
-def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes: str) -> list[Slab]:
+def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes: str) -> list[slabs.Slab]:
     """The conditioning fields; a dataset of the same name with another number of axes is none."""
     found = []
     words = {len(word): word for word in (axes.replace("t", ""), axes.replace("t", "").replace("c", ""))}
@@ -271,16 +261,16 @@ def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes:
             word = words[len(array.shape)]
             check_lengths(states, axes, array, word)
             channels = tuple(map(Channel, row.fields[name].split()))
-            found.append(Slab(array, word, space_of(axes, states.shape), channels))
+            found.append(slabs.Slab(array, word, slabs.space_of(axes, states.shape), channels))
     return found
 
 
 def _channels(row: Layout, array: FileArray, axes: str) -> tuple[Channel, ...]:
-    base, count = posixpath.basename(array.name), length_of("c", axes, array.shape)
+    base, count = posixpath.basename(array.name), slabs.length_of("c", axes, array.shape)
     known = row.channels.get(base, base).split()
     if 1 < len(known) >= count:
         return tuple(map(Channel, known[:count]))
-    return channels_of(known[0] if len(known) == 1 else "u", count)
+    return slabs.channels_of(known[0] if len(known) == 1 else "u", count)
 
 
 def named(required: str, optional: str = "") -> Callable[[h5py.Group], list[str]]:
