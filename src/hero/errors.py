@@ -6,9 +6,11 @@ Arguments stand in backticks, as in "`seeds` is empty": the command line prints 
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
 DISTRIBUTION = "hero-operators"
 """The name that pip knows; the module and the command are `hero`."""
@@ -54,6 +56,14 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
 def reason_of(error: BaseException) -> str:
     """The first line of an error of somebody's code, or its type where it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def optional(package: str, sentence: str) -> Any:
+    """A package that an extra installs; HeroError with `sentence` where it is missing."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise HeroError(sentence) from None
 
 
 def install_hint(extra: str) -> str:

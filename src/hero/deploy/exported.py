@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import logging
 import platform
 import tempfile
-import types
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ from torch.export import ExportedProgram
 from hero.data.trajectories import Context
 from hero.deploy.card import ModelCard
 from hero.deploy.real import has_free_batch, in_real_numbers
-from hero.errors import HeroError, install_hint
+from hero.errors import HeroError, install_hint, optional
 from hero.files import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.method.rollout import Stepper
 from hero.training.compile import keep_compiled_code, options_of_compiler
@@ -201,14 +200,10 @@ FORMATS: dict[str, ExportFormat] = {
 }
 
 
-def require(package: str) -> types.ModuleType:
-    """An optional package, or a HeroError that says how to get it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise HeroError(
-            f"ONNX files need the package {package}; {install_hint('onnx')}, or use the torch format."
-        ) from None
+def require(package: str) -> Any:
+    """A package that ONNX files need."""
+    hint = f"{install_hint('onnx')}, or use the torch format"
+    return optional(package, f"ONNX files need the package {package}; {hint}.")
 
 
 @contextlib.contextmanager

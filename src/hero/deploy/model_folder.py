@@ -30,7 +30,7 @@ from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
 from hero.deploy.export import compiled_step, compiling_pays
 from hero.deploy.exported import FORMATS, Exported, load_stepper
-from hero.errors import HeroError, check_number, install_hint, reason_of
+from hero.errors import HeroError, check_number, install_hint, optional, reason_of
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
@@ -132,7 +132,7 @@ class Operator(nn.Module):
 
     def push_to_hub(self, name: str, **options: Any) -> None:
         """Upload the model folder; `options` are those of huggingface_hub.create_repo."""
-        hub = hugging_face(f"uploading {name}")
+        hub = optional("huggingface_hub", f"uploading {name} needs {install_hint('hub')}.")
         hub.create_repo(name, exist_ok=True, **options)
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
@@ -159,17 +159,9 @@ def write_parts(folder: Path, about: FolderConfig, weights: dict[str, Tensor]) -
     about.write(folder / CONFIG)  # last: its presence says that the folder is complete
 
 
-def hugging_face(what: str) -> Any:
-    """The package huggingface_hub, or a HeroError that says how to get it."""
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise HeroError(f"{what} needs {install_hint('hub')}.") from None
-    return huggingface_hub
-
-
 def downloaded(repository: str, options: dict[str, Any]) -> Path:
-    hub = hugging_face(f"there is no folder {repository}; a download")
+    sentence = f"there is no folder {repository}; a download needs {install_hint('hub')}."
+    hub = optional("huggingface_hub", sentence)
     try:
         return Path(hub.snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
     except Exception as error:  # of the network, of the name or of the permissions

@@ -28,7 +28,7 @@ from hero.data.files.handles import close_hdf5
 from hero.data.files.recording import Axis
 from hero.data.files.selection import length_of
 from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED, is_zarr
-from hero.errors import HeroError, install_hint
+from hero.errors import HeroError, install_hint, optional
 from hero.files import replacing
 
 HDF5 = (".h5", ".hdf5")
@@ -99,10 +99,7 @@ class RolloutHeader:
 
 def as_dataset(rollout: np.ndarray, about: RolloutHeader) -> Any:
     """An xarray.Dataset of a rollout (trajectory, time, channel, *space), with a variable for each channel."""
-    try:
-        import xarray
-    except ImportError as error:
-        raise HeroError(f"`as_xarray` needs xarray; {install_hint('xarray')}.") from error
+    xarray = optional("xarray", f"`as_xarray` needs xarray; {install_hint('xarray')}.")
     labels = about.labels(*rollout.shape[:2])
     variables = zip(about.variables(labels).items(), np.moveaxis(rollout, 2, 0), strict=True)
     data: dict[str, Any] = {name: (about.dims, values, told) for (name, told), values in variables}
@@ -264,11 +261,7 @@ def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
 
 
 def _zarr(path: Path) -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise HeroError(f"{path} needs zarr to be written; {install_hint('xarray')}, or write .h5.") from error
-    return zarr
+    return optional("zarr", f"{path} needs zarr to be written; {install_hint('xarray')}, or write .h5.")
 
 
 @contextlib.contextmanager
