@@ -226,9 +226,7 @@ def scalar_ranges(recording: Recording) -> tuple[ScalarRange, ...]:
 
 def measure_baselines(recording: Recording, found: Scan, settings: FileSettings) -> Baselines | None:
     """VRMSE of keeping the first state and of the mean state, averaged over test rollouts; None without training data.
-
-    It is measured as training does, with its norm, on evenly spread rollouts.
-    """
+    It is measured as training does, with its norm, on evenly spread rollouts."""
     if found.mean_state is None:
         return None
     chosen = selected(recording, settings)

@@ -32,9 +32,7 @@ Block = tuple[int, int, int]
 
 class Scan:
     """What one pass finds: means ⟨·⟩ over the valid points of each state, (trajectory, frame, channel).
-
-    They are NaN where nothing was read, and after the end of a shorter trajectory.
-    """
+    They are NaN where nothing was read, and after the end of a shorter trajectory."""
 
     def __init__(self, trajectories: int, frames: int, channels: int) -> None:
         unread = [np.full((trajectories, max(0, frames - n), channels), np.nan) for n in (0, 0, 1, 2)]
@@ -217,9 +215,7 @@ class Spectrum(Record):
 
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     """At the first, middle and last frame of some trajectories; None for point clouds and very small grids.
-
-    Masked points are read as the mean of their channel, which has no power.
-    """
+    Masked points are read as the mean of their channel, which has no power."""
     axes, varied = recording.axes, found.varied
     if recording.points is not None or min(recording.space) < 4 or not len(varied):
         return None

@@ -232,9 +232,7 @@ def states_of(value: Any, layout: str, dims: int) -> Tensor:
 
 def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectories:
     """Trajectories whose points with NaN in every state are masked and hold the mean of the others.
-
-    HeroError where other values are not finite.
-    """
+    HeroError where other values are not finite."""
     outside = states.isnan().double().mean(dim=(0, 1)) > 0.5
     for found, fault in (
         (~states.isfinite() & ~outside, "is not finite in"),

@@ -125,9 +125,7 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
     """States (batch, H, channel, *space) of an .npy file or called `states`, the H left out where it is 1; μ from `mu`.
-
-    None where the array is something else that may be a recording.
-    """
+    None where the array is something else that may be a recording."""
     try:
         name, array, known = read_array(path)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

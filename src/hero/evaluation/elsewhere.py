@@ -194,9 +194,7 @@ def changed_task(
 
 def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
     """The trigonometric polynomial through `u` (.., *space) on a grid of `resolution` points per axis.
-
-    On a coarser grid the modes that it cannot carry are left out.
-    """
+    On a coarser grid the modes that it cannot carry are left out."""
     for axis in range(-dims, 0):
         points = u.shape[axis]
         modes = torch.fft.rfft(u, dim=axis)

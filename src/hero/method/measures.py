@@ -46,9 +46,7 @@ VARIANCE_FLOOR = 1e-7
 @dataclass(frozen=True)
 class Measure:
     """(prediction, truth) -> one value per trajectory and step, or one for each channel as well.
-
-    `of_trajectory` sees one trajectory (time, channel, *space) and its truth in float64, and the norm of the run.
-    """
+    `of_trajectory` sees one trajectory (time, channel, *space) and its truth in float64, and the norm of the run."""
 
     name: str
     of_trajectory: Callable[[Tensor, Tensor, Norm], Tensor]
@@ -102,9 +100,7 @@ def vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 @measure(diverged=math.inf)
 def apebench_nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """Σ_c ‖û_{t,c} − u_{t,c}‖₂ / ‖u_{t,c}‖₂, summed over channels and without ε, as APEBench has it.
-
-    A channel that is zero in the truth counts 0 if predicted exactly and +inf otherwise (APEBench: NaN and inf).
-    """
+    A channel that is zero in the truth counts 0 if predicted exactly and +inf otherwise (APEBench: NaN and inf)."""
     u_hat, u = norm.physical(u_hat), norm.physical(u)
     distance = (u_hat - u).flatten(2).norm(dim=2)  # (time, channel)
     quotient = distance / u.flatten(2).norm(dim=2)
@@ -129,9 +125,7 @@ def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 @measure(diverged=0.0)
 def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """The correlation of the differences from each channel's mean in the training data, averaged over channels.
-
-    Where there are no training data, the mean of the true state is in its place.
-    """
+    Where there are no training data, the mean of the true state is in its place."""
     mean = norm.channel_means(u) if norm.mean is None else norm.mean.to(u)
     origin = mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     return correlation.of_trajectory(u_hat - origin, u - origin, norm)
@@ -183,9 +177,7 @@ def apebench_gmean(apebench_errors: Values, steps: int = HORIZON) -> float:
 
 def median_trajectory(errors: Values, steps: int = HORIZON) -> int:
     """Index of the trajectory with median GM (of an even number, the worse of the middle two), which pictures show.
-
-    A stated rule instead of a choice by eye, so that a figure is neither the best nor the worst case.
-    """
+    A stated rule instead of a choice by eye, so that a figure is neither the best nor the worst case."""
     order = gm(errors, steps).argsort(stable=True)
     return int(order[len(order) // 2])
 

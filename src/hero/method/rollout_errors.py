@@ -44,9 +44,7 @@ def rollout_errors(
 
 def baseline_errors(data: Trajectories | Tensor, steps: int, history: int, norm: Norm) -> dict[str, dict[str, Tensor]]:
     """The errors of doing nothing: `persistence` keeps the last given state, `mean` is the training data's mean state.
-
-    Without a mean state, or on another grid than its own, there is no `mean`.
-    """
+    Without a mean state, or on another grid than its own, there is no `mean`."""
 
     def persistence(part: Trajectories) -> Tensor:
         return part.frames(slice(history - 1, history)).cpu().expand(-1, steps, *(-1,) * (len(part.shape) - 2))

@@ -16,9 +16,7 @@ from hero.strategies.base import Compiler, Loss, Setup, Strategy, require_solver
 
 class OneStep(Strategy[Settings]):
     """Teacher forcing: L = ℓ(G_θ(z_n), u_{n+1}) on the first transition of each window.
-
-    It draws the same windows as the others, so that seeds pair.
-    """
+    It draws the same windows as the others, so that seeds pair."""
 
     title: ClassVar[str] = "One-step"
     suffix: ClassVar[str | None] = ""

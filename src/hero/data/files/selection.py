@@ -203,9 +203,7 @@ class Part:
 
 def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
     """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
-
-    Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts.
-    """
+    Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts."""
     for problem in too_short(recording, settings.stride):
         raise problem
     if settings.train_share + settings.val_share >= 1:

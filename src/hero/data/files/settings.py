@@ -214,9 +214,7 @@ FOUND = flagged(FileSettings, "found")
 
 def opened(settings: FileSettings) -> Recording:
     """What the settings choose of the recording that they name: tidied, and fit for training.
-
-    HeroError if it is not, or has changed since the settings were found in it.
-    """
+    HeroError if it is not, or has changed since the settings were found in it."""
     given = open_recording(Path(settings.path), settings.layout)
     recording = tidied(selection.resampled(given, settings.resample))
     for problem in unfit(recording, settings):

@@ -40,9 +40,7 @@ def split_files(folder: Path) -> dict[str, Path]:
 
 def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
     """An array per split, (trajectory, time, channel, *space) or as the layout says; and the scenario's JSON.
-
-    The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic.
-    """
+    The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic."""
     files = split_files(folder)
     described = files["train"].with_name(files["train"].name.removesuffix("_train.npy") + ".json")
     facts = json.loads(described.read_text(encoding="utf-8")).get("info", {}) if described.is_file() else {}
@@ -169,9 +167,7 @@ def read_snapshots(
     folder: Path, rule: NameRule, axes: str, opened: Callable[[Path], Mapping[str, FileArray]]
 ) -> Recording:
     """The recording of files with one state each; `axes` are those of a state, "" where they are to be found.
-
-    `opened` gives the arrays of one state by name, "" where the file is the array.
-    """
+    `opened` gives the arrays of one state by name, "" where the file is the array."""
     runs = _runs(folder, rule)
     first = {field: dict(opened(next(iter(states.values())))) for field, states in next(iter(runs.values())).items()}
     word = axes or _state_axes(first, folder)

@@ -89,9 +89,7 @@ class Grid:
 
 def alias_free_mode(resolution: int, degree: int) -> int:
     """The highest mode number K such that products of `degree` fields with all |n_j| <= K alias only outside that band.
-
-    (degree + 1) K < resolution keeps 2/3 of the modes for a quadratic term (Orszag's rule) and 1/2 for a cubic one.
-    """
+    (degree + 1) K < resolution keeps 2/3 of the modes for a quadratic term (Orszag's rule) and 1/2 for a cubic one."""
     return (resolution - 1) // (degree + 1)
 
 

@@ -48,9 +48,7 @@ SCORED = ("val", "test")
 @dataclass(frozen=True)
 class Split:
     """A part of a task's data: `trajectories` runs of `steps` + 1 snapshots from initial states drawn with `seed`.
-
-    The bounds are checked where a stored card is read; the name becomes part of the name of a file.
-    """
+    The bounds are checked where a stored card is read; the name becomes part of the name of a file."""
 
     name: Annotated[str, Field(pattern="^(train|val|test)$")]
     trajectories: Annotated[int, Field(ge=1)]

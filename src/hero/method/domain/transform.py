@@ -70,9 +70,7 @@ class Transform:
 
     def counted_twice(self, values: Tensor, u: Tensor) -> Tensor:
         """`values` of the coefficients of `u`, in place, doubled where one stands for its conjugate as well.
-
-        The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two.
-        """
+        The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two."""
         if axes := self.wave_axes(u):
             values.movedim(axes[-1], -1)[..., 1 : (u.shape[axes[-1]] + 1) // 2].mul_(2)
         return values
