@@ -37,10 +37,8 @@ BATCH_VALUES = 2**20
 """Numbers in the states of one batch of rollouts; the activations of an operator are some tens of times larger."""
 AGREEING = 0.75
 """Common part of the two distributions over bands from which on the loss is said to weigh as the rollout does."""
-FAR_BELOW = 0.5
-"""Bands that together make less than this share of the operator's own error do not explain it."""
-CORRECTING = 1.5
-"""Times the operator's own error from which on it is said to correct its defects."""
+FAR_BELOW = 0.5  # bands that together make less than this share of the operator's own error do not explain it
+CORRECTING = 1.5  # times the operator's own error from which on it is said to correct its defects
 
 
 @torch.no_grad()

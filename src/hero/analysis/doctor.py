@@ -31,10 +31,8 @@ from hero.parts import RECOMMENDED
 from hero.records import Record
 from hero.runs.config import make_config
 
-DRAWN = 200
-"""Points of the curve of the energy."""
-ROLLOUT_VALUES = 2**25
-"""Numbers of test rollouts from which baselines are measured, if one rollout is not more."""
+DRAWN = 200  # points of the curve of the energy
+ROLLOUT_VALUES = 2**25  # numbers of test rollouts from which baselines are measured, if one rollout is not more
 
 
 class ChannelFacts(Record):

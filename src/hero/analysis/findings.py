@@ -22,18 +22,15 @@ from hero.records import Record
 Mark = Literal["problem", "warning", "note", "ok"]
 MARKS: tuple[Mark, ...] = ("problem", "warning", "note", "ok")
 
-STEADY = 1e-7
-"""Change per step in stds below which nothing moves, in float32."""
+STEADY = 1e-7  # change per step in stds below which nothing moves, in float32
 SMALL_STEP, WANTED_STEP, LARGE_STEP = 0.01, 0.05, 1.0
 """Change per step in stds: below the first a stride towards the second helps, above the third frames are far."""
 KEPT_FRAMES, SPLIT_IN_TIME = 20, 5
 """Frames of a trajectory that a suggested stride leaves; times as many where its last tenth is the test set."""
 FEW = 10
 DECAY = 1e-4
-UNRESOLVED = 0.01
-"""Share of the power in the upper third of the wavenumbers; a shock on a fine grid has a fifth of it."""
-JUMP = 10.0
-"""Times the median change per step of its trajectory that one step alone may have."""
+UNRESOLVED = 0.01  # share of the power in the upper third of the wavenumbers; a shock on a fine grid has a fifth of it
+JUMP = 10.0  # times the median change per step of its trajectory that one step alone may have
 
 
 class Finding(Record):
@@ -128,8 +125,7 @@ def problems(facts: Examined) -> Iterator[Finding]:
         yield Finding(kind=kind, mark="problem", text=text, advice=one.remedy + (command or (typed and f" ({typed})")))
 
 
-Answers = Iterator[tuple[Mark, str, str]]
-"""Mark, text and remedy of what is worth a word."""
+Answers = Iterator[tuple[Mark, str, str]]  # mark, text and remedy of what is worth a word
 
 
 def coordinates(facts: Examined) -> Answers:
@@ -245,8 +241,7 @@ QUESTIONS: dict[str, Callable[[Examined], Answers]] = {
     "trajectories": enough,
 }
 """By kind; a question is not asked where a problem of its kind answers it."""
-CHECKED = ("finite", "time step", "length")
-"""What else has been looked at where training takes the file."""
+CHECKED = ("finite", "time step", "length")  # what else has been looked at where training takes the file
 
 
 def findings(facts: Examined) -> list[Finding]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from hero.errors import HeroError
 
-LARGEST_FILE = 10 * 2**20
-"""Bytes of a configuration: a real configuration has a few thousand."""
+LARGEST_FILE = 10 * 2**20  # bytes of a configuration: a real configuration has a few thousand
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -29,10 +29,8 @@ from hero.errors import HeroError, unknown_name
 from hero.files import folder_of_user, replacing
 
 Part = TypeVar("Part")
-Sources = dict[str, tuple[str, str]]
-"""Path and digest of the source of each module."""
-LARGEST = 2**22
-"""Bytes of the memory; a larger file is not ours."""
+Sources = dict[str, tuple[str, str]]  # path and digest of the source of each module
+LARGEST = 2**22  # bytes of the memory; a larger file is not ours
 
 
 class Registry(UserDict[str, Part]):

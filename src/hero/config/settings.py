@@ -22,8 +22,7 @@ from pydantic.fields import FieldInfo
 
 from hero.errors import HeroError, unknown_name
 
-LARGEST_INT = 2**63 - 1
-"""The largest seed, tensor size and TOML integer."""
+LARGEST_INT = 2**63 - 1  # the largest seed, tensor size and TOML integer
 
 
 @dataclass(frozen=True)
@@ -213,8 +212,7 @@ def words(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(words)]
-"""A list of words, or the same separated by commas."""
+Words = Annotated[tuple[str, ...], BeforeValidator(words)]  # a list of words, or the same separated by commas
 
 
 def numbers(value: Any, kind: type, low: float, high: float = math.inf) -> tuple[Any, ...]:

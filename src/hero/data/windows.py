@@ -21,8 +21,7 @@ from hero.parallel import Share
 from hero.ranks import RANKS, Ranks
 from hero.seeding import seed_of
 
-AHEAD = 3
-"""Batches that are read while an update runs, where the data stay in their file."""
+AHEAD = 3  # batches that are read while an update runs, where the data stay in their file
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ from hero.models.spectral import FOR_COMPILER
 from hero.models.wrappers import MixedPrecision
 from hero.runs.folder import Run, load_data
 
-CHECK_STEPS = 100
-"""Steps of the rollouts that are compared, or as many as the test data have."""
+CHECK_STEPS = 100  # steps of the rollouts that are compared, or as many as the test data have
 BOUND = 1e-4
 """Largest relative difference of one step: rounding of float32 stays two orders below, a wrong graph far above."""
 TRACED_BATCH = 2  # torch.export takes a batch of 1 for a constant

@@ -36,8 +36,7 @@ NETCDF = ".nc"
 ZARR = ".zarr"
 ARRAYS = (".npz", ".npy")
 OUTPUTS = (*HDF5, NETCDF, ZARR, *ARRAYS)
-LARGEST = 2 * 10**9
-"""Bytes of a rollout that is held in memory."""
+LARGEST = 2 * 10**9  # bytes of a rollout that is held in memory
 
 
 Labelled = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]

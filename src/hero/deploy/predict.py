@@ -27,16 +27,11 @@ from hero.method.rollout import counted, rollout
 from hero.runs.folder import Run, choose_device
 from hero.runs.stored import is_run
 
-BLOCK_BYTES = 2**26
-"""Bytes of a block of time, which is held in memory twice while it is written."""
-BLOCK_STEPS = 256
-"""The most that an interrupt can cost."""
-CHUNK_BYTES = 2**20
-"""Bytes of the states of a trajectory that are stored together."""
-ROOM = 0.1
-"""Share of the range of the training data that is added on both sides: test states may lie a little outside."""
-CALL_VALUES = 2**22
-"""Numbers in the states of one call: activations are many times as large."""
+BLOCK_BYTES = 2**26  # bytes of a block of time, which is held in memory twice while it is written
+BLOCK_STEPS = 256  # the most that an interrupt can cost
+CHUNK_BYTES = 2**20  # bytes of the states of a trajectory that are stored together
+ROOM = 0.1  # share of the range of the training data that is added on both sides: test states may lie a little outside
+CALL_VALUES = 2**22  # numbers in the states of one call: activations are many times as large
 
 
 @dataclass(frozen=True)

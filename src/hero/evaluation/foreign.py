@@ -33,10 +33,8 @@ from hero.runs.config import make_config
 from hero.runs.folder import choose_device, load_data
 from hero.strategies.base import norm_of
 
-BLOCK_VALUES = 2**22
-"""Numbers of a trajectory that are read at once."""
-SAME = 1e-6
-"""Relative difference of a state that was given and stored in another precision."""
+BLOCK_VALUES = 2**22  # numbers of a trajectory that are read at once
+SAME = 1e-6  # relative difference of a state that was given and stored in another precision
 
 
 class Score(Record):
@@ -56,8 +54,7 @@ class Score(Record):
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
-Scored = tuple[Score, dict[str, Tensor]]
-"""A score, and the values (trajectory, step) of each measure."""
+Scored = tuple[Score, dict[str, Tensor]]  # a score, and the values (trajectory, step) of each measure
 
 
 def scored(prediction: str, truth: str, found: RolloutErrors, names: Sequence[str]) -> Scored:

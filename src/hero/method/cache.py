@@ -19,8 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from hero.parallel import batch_index, gathered
 
-LIMIT = 2**28
-"""Bytes that one table may take; larger ones (spectra of big 3D fields) are computed each time instead."""
+LIMIT = 2**28  # bytes that one table may take; larger ones (spectra of big 3D fields) are computed each time instead
 
 
 class WindowTable:

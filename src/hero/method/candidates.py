@@ -166,8 +166,7 @@ CANDIDATES: Registry[Candidate] = Registry(
 )
 """In order of priority, which decides between equal scores: lag ≻ perturbed ≻ self."""
 
-PAPER_CANDIDATES = ("lag", "perturbed", "self")
-"""The paper's, and the default; any other is used where it is named."""
+PAPER_CANDIDATES = ("lag", "perturbed", "self")  # the paper's, and the default; any other is used where it is named
 
 
 @dataclass(frozen=True)

@@ -140,8 +140,7 @@ PAPER_DIAGNOSTICS = ("roll", "spec", "energy", "growth")
 """The paper's, and the default; any other is used where it is named."""
 
 
-Select = Callable[[Tensor], Tensor]
-"""E (batch, candidate, diagnostic) -> j* (batch,)."""
+Select = Callable[[Tensor], Tensor]  # E (batch, candidate, diagnostic) -> j* (batch,)
 
 
 def scores(E: Tensor) -> Tensor:

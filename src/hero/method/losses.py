@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from hero.config.settings import Settings
     from hero.method.loss_settings import BalancedSettings
 
-FLOOR = 1e-3
-"""Share of the mean that is added to the spectrum, so that an empty mode is not lifted without bound."""
-TINY = 1e-24
-"""Smallest squared relative error; below it the gradient is 0, where the square root has none."""
+FLOOR = 1e-3  # share of the mean that is added to the spectrum, so that an empty mode is not lifted without bound
+TINY = 1e-24  # smallest squared relative error; below it the gradient is 0, where the square root has none
 
 
 class AbsoluteLoss(Protocol):

@@ -35,8 +35,7 @@ if TYPE_CHECKING:  # torch is loaded where it computes: titles and definitions o
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
-SMALL = 1e-6
-"""Norm of a state below which ε would be more than a millionth of it."""
+SMALL = 1e-6  # norm of a state below which ε would be more than a millionth of it
 HORIZON = 100
 """Steps that rollouts are scored over, as in the paper; fewer where the data are shorter (`RunConfig.horizon`)."""
 VARIANCE_FLOOR = 1e-7
@@ -134,8 +133,7 @@ def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 skill_ratio = Measure("skill_ratio", vrmse.of_trajectory, math.inf)
 """VRMSE, which `with_skill` divides by the VRMSE of the better baseline."""
 
-MEASURES = {"nrmse": nrmse, "vrmse": vrmse}
-"""The measures that rollouts are scored by, see `Norm.measure`."""
+MEASURES = {"nrmse": nrmse, "vrmse": vrmse}  # the measures that rollouts are scored by, see `Norm.measure`
 
 
 def scored_by(errors: Mapping[str, object]) -> Literal["nrmse", "vrmse"]:

@@ -18,8 +18,7 @@ from hero.models.spectral import check_modes, most_modes
 from hero.models.unet import check_levels, most_levels
 from hero.parts import BACKBONES
 
-UNKNOWN = ("unknown",)
-"""Invariants before the training data were looked at."""
+UNKNOWN = ("unknown",)  # invariants before the training data were looked at
 
 
 def given_keep(facts: Facts, given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -91,8 +90,7 @@ APEBENCH: dict[int, dict[str, Any]] = {
 PAPER_COUNT: dict[str, Any] = {"width": 20, "depth": 1, "modes": 4, "lifting": 128, "projection": 64}
 PAPER_COUNT |= {"coordinates": True, "spectral_bias": True}
 """The 30,541 parameters of the paper's table of costs, in 2D: as many modes in all. See docs/method/paper.md."""
-PLAIN = {"lifting": 0, "projection": 0, "coordinates": False, "spectral_bias": False}
-"""Settings that no other size has."""
+PLAIN = {"lifting": 0, "projection": 0, "coordinates": False, "spectral_bias": False}  # settings that no other size has
 SIZES: dict[str, dict[int, dict[str, Any]]] = {
     "small": APEBENCH,
     "base": {

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from hero.data.invariants import Rule
 from hero.data.trajectories import Trajectories, channel_scale
 
-SMALLEST = 1e-18
-"""Room that can be shared: its square is a number in float32."""
-COLLAPSED = 1e-6
-"""Norm of an output, relative to the wanted one, below which it is not brought back to it."""
+SMALLEST = 1e-18  # room that can be shared: its square is a number in float32
+COLLAPSED = 1e-6  # norm of an output, relative to the wanted one, below which it is not brought back to it
 
 
 class Wrapper(nn.Module):

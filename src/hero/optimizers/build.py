@@ -22,8 +22,7 @@ from hero.errors import HeroError, unknown_name
 from hero.models.lora import matching
 from hero.optimizers.soap import SOAP as SOAP
 
-Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Makes a faster form of a function that does the same."""
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # makes a faster form of a function that does the same
 
 
 class OptimizerSettings(Settings):

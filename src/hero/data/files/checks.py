@@ -26,18 +26,13 @@ from hero.errors import HeroError
 if TYPE_CHECKING:
     from hero.data.files.settings import FileSettings
 
-SAMPLED_VALUES = 1 << 23
-"""Numbers that are read, if three states are not more."""
+SAMPLED_VALUES = 1 << 23  # numbers that are read, if three states are not more
 SAMPLED_TRAJECTORIES = 4
 SAMPLED_FRAMES = 8
-SHORTEST = 3
-"""Frames from which on a trajectory has an input, a target and a step to unroll."""
-UNEVEN_STEPS = 1e-2
-"""Differences of time steps, relative to their mean, that are taken for rounding of the times."""
-SPLIT_FRAMES = 20
-"""Frames of one or two trajectories that can always be split in time."""
-STRIDED_FRAMES = 10
-"""Frames from which on equal time steps are no accident of a stride."""
+SHORTEST = 3  # frames from which on a trajectory has an input, a target and a step to unroll
+UNEVEN_STEPS = 1e-2  # differences of time steps, relative to their mean, that are taken for rounding of the times
+SPLIT_FRAMES = 20  # frames of one or two trajectories that can always be split in time
+STRIDED_FRAMES = 10  # frames from which on equal time steps are no accident of a stride
 FAR_OUT = 100
 """Distance of a number from all others, in their greatest deviations, from which on it stands for a missing value."""
 

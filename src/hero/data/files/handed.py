@@ -29,8 +29,7 @@ from hero.files import replacing, write_atomic
 
 GIVEN = re.compile(r"given-([0-9a-f]{12})\.(?:np[yz]|nc)")
 STATES = ("train", "val", "test", "u")
-LARGEST = 2**31 - 2**20
-"""Bytes that a classic NetCDF file can hold in one variable."""
+LARGEST = 2**31 - 2**20  # bytes that a classic NetCDF file can hold in one variable
 TABLE_AXES = {*(f"{NAMES['time']} {NAMES['row']} {NAMES['horizontal']} x y z lev level".split())}
 """Columns of a table that are axes; height and depth may as well be quantities."""
 ITEMS = (

@@ -22,11 +22,9 @@ from hero.data.files.recording import Recording
 from hero.errors import HeroError, NoPermissionError, reason_of
 from hero.files import is_bomb
 
-BOMB = 1000
-"""Deflate cannot pack a real file this well; a member that claims to is made to fill the memory."""
+BOMB = 1000  # deflate cannot pack a real file this well; a member that claims to is made to fill the memory
 KEPT = 16  # each dataset holds a cache, so a file with one per trajectory must not keep all of them open
-CACHE_BYTES = 2**20
-"""Bytes of the chunk cache of a dataset with compressed or chunked data, h5py's default."""
+CACHE_BYTES = 2**20  # bytes of the chunk cache of a dataset with compressed or chunked data, h5py's default
 DAMAGE: tuple[type[Exception], ...] = (OSError, RuntimeError, KeyError, ValueError)
 """What h5py raises for damaged files."""
 
@@ -56,8 +54,7 @@ def _dataset(path: Path, name: str, version: tuple[int, ...]) -> h5py.Dataset:
     return h5py.File(path, "r")[name]
 
 
-close_hdf5 = _dataset.cache_clear
-"""Close all kept files, so that they can be written again."""
+close_hdf5 = _dataset.cache_clear  # close all kept files, so that they can be written again
 
 
 @contextlib.contextmanager

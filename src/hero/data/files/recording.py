@@ -23,22 +23,17 @@ from torch import Tensor
 
 Frames = Callable[[slice, Sequence[int]], np.ndarray]
 """(frames, channels) -> (time, channel, *space), real numbers of any type; opens the file when called."""
-Series = Callable[[slice], np.ndarray]
-"""frames -> (time,) or (time, *space)."""
+Series = Callable[[slice], np.ndarray]  # frames -> (time,) or (time, *space)
 
 SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Names of splits as people write them, and ours."""
 UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr")
 """Formats whose channels are not named."""
 
-UNEVEN = 1e-3
-"""Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
-EQUAL = 1e-6
-"""Difference of equal values, as a share of the range of their channel."""
-SMOOTH = 2.0
-"""Differences across a periodic boundary are at most this times the largest ones next to it, .."""
-MOSTLY = 0.8
-""".. in this share of states: now and then a shock stands exactly on the boundary."""
+UNEVEN = 1e-3  # differences of the spacing, relative to it, that are taken for rounding of the coordinates
+EQUAL = 1e-6  # difference of equal values, as a share of the range of their channel
+SMOOTH = 2.0  # differences across a periodic boundary are at most this times the largest ones next to it, ..
+MOSTLY = 0.8  # .. in this share of states: now and then a shock stands exactly on the boundary
 NEAR = 4  # points next to a boundary
 MOVING_VALUES = 1e-2  # of the range of a channel
 MOVING_SLOPES = 1e-1  # of the largest difference of neighbours

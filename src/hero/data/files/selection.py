@@ -20,8 +20,7 @@ from hero.errors import HeroError, unknown_name
 if TYPE_CHECKING:
     from hero.data.files.settings import FileSettings
 
-LONGEST_ROLLOUT = 200
-"""Steps of validation and test rollouts unless set; longer trajectories give several of them."""
+LONGEST_ROLLOUT = 200  # steps of validation and test rollouts unless set; longer trajectories give several of them
 
 
 def selected(recording: Recording, settings: FileSettings) -> Recording:

@@ -30,8 +30,7 @@ from hero.data.tasks.store import SPLITS, Split
 from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 
-HASHED = 2**20
-"""Bytes at either end of a file that its fingerprint covers, in addition to its size."""
+HASHED = 2**20  # bytes at either end of a file that its fingerprint covers, in addition to its size
 
 
 def one_or_list(value: Any) -> tuple[Any, ...]:

@@ -73,12 +73,9 @@ MAGIC = {
     "pickle": (b"\x80",),
 }
 """First bytes."""
-ALONE = ("folder", "zarr", "zip", "pickle")
-"""Kinds that a folder does not hold many of."""
-BARE = ("npy", "csv", "parquet", "vtk", "image")
-"""Kinds of files that do not say which axis is time."""
-LOOKED_INTO = 64
-"""Files of a folder that are all opened to know their kind; of more, the first of each ending."""
+ALONE = ("folder", "zarr", "zip", "pickle")  # kinds that a folder does not hold many of
+BARE = ("npy", "csv", "parquet", "vtk", "image")  # kinds of files that do not say which axis is time
+LOOKED_INTO = 64  # files of a folder that are all opened to know their kind; of more, the first of each ending
 
 
 @contextlib.contextmanager

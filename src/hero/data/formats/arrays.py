@@ -17,10 +17,8 @@ from hero.data.files.recording import SPELLINGS
 from hero.errors import HeroError
 
 LISTED = 8  # arrays that an error names
-ROUNDING = 1e-4
-"""An imaginary part below this share of the real part is the rounding of a transform, of float32 too."""
-LOOKED_AT = 1 << 22
-"""Numbers of a complex array that are looked at before its imaginary part is called rounding."""
+ROUNDING = 1e-4  # an imaginary part below this share of the real part is the rounding of a transform, of float32 too
+LOOKED_AT = 1 << 22  # numbers of a complex array that are looked at before its imaginary part is called rounding
 ALL = slice(None)
 
 

@@ -25,8 +25,7 @@ from hero.data.formats.plain import open_npy
 from hero.data.formats.slabs import Slab, axes_of, beside, fits, in_turn, recording_of, space_of, time_step
 from hero.errors import HeroError
 
-FEW = 16
-"""Components that a state may have along an axis that is shorter than the others."""
+FEW = 16  # components that a state may have along an axis that is shorter than the others
 
 
 def split_files(folder: Path) -> dict[str, Path]:

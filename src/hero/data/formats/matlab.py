@@ -22,10 +22,8 @@ from hero.data.formats.arrays import FileArray
 from hero.data.formats.hdf5.layouts import datasets_in, shortest_names
 from hero.data.formats.named import STATES, coordinates_of, read_named
 
-COMPRESSED = 15
-"""Type of an element of a file that is packed."""
-READ = 1 << 20
-"""Bytes of a packed element that are looked at together."""
+COMPRESSED = 15  # type of an element of a file that is packed
+READ = 1 << 20  # bytes of a packed element that are looked at together
 
 
 def read_mat(path: Path) -> dict[str, np.ndarray]:

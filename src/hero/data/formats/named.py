@@ -22,12 +22,10 @@ from hero.data.formats.arrays import FileArray, describe, in_cells, real_parts, 
 from hero.data.formats.slabs import COMPONENTS, SPACE, Slab, fits, length_of, space_of
 from hero.errors import HeroError
 
-FORCING = "forcing"
-"""The name of an array ([trajectory,] time, number[, *space])."""
+FORCING = "forcing"  # the name of an array ([trajectory,] time, number[, *space])
 STATES = ("u", "data", "solution", "tensor", "states", "prediction", "usol", "uu", "U", "sol", "y", "arr_0", "")
 """Names under which people store the states; "" is the array of a file without names."""
-UNNAMED = ("data", "prediction", "arr_0", "")
-"""Names that say nothing; the channel is called u."""
+UNNAMED = ("data", "prediction", "arr_0", "")  # names that say nothing; the channel is called u
 CONDITIONS = ("mu", "params", "parameters")
 COORDINATES = {
     "t": ("t", "tt", "time", "times"),
@@ -35,12 +33,9 @@ COORDINATES = {
     "y": ("y", "yy", "Y", "lat", "latitude", "theta"),
     "z": ("z", "zz", "Z", "depth"),
 }
-COUNTERS = ("seed", "seeds", "id", "ids", "index", "idx")
-"""Numbers of trajectories that tell nothing about them."""
-LARGEST_SMALL = 1 << 22
-"""Numbers of a coordinate or table that is read at once."""
-MOST_NUMBERS = 16
-"""Conditioning numbers of a trajectory in one array."""
+COUNTERS = ("seed", "seeds", "id", "ids", "index", "idx")  # numbers of trajectories that tell nothing about them
+LARGEST_SMALL = 1 << 22  # numbers of a coordinate or table that is read at once
+MOST_NUMBERS = 16  # conditioning numbers of a trajectory in one array
 
 
 def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form: str = "npz") -> Recording:

@@ -29,14 +29,10 @@ from hero.data.formats.named import COORDINATES, read_named
 from hero.data.formats.slabs import Slab, in_turn
 from hero.errors import HeroError, install_hint
 
-LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
-"""First bytes of torch.save before version 1.6."""
-IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM")
-"""First bytes of PNG, JPEG, TIFF and BMP."""
-GREY = ("1", "L", "I;16", "I", "F")
-"""Modes of images with one channel."""
-SAME = 1e-6
-"""Distance of two coordinates, in lengths of the axis, that is rounding."""
+LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of torch.save before version 1.6
+IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM")  # first bytes of PNG, JPEG, TIFF and BMP
+GREY = ("1", "L", "I;16", "I", "F")  # modes of images with one channel
+SAME = 1e-6  # distance of two coordinates, in lengths of the axis, that is rounding
 DELIMITERS = re.compile(rb"[,;\t]")
 
 

@@ -25,14 +25,10 @@ from hero.data.formats.plain import needs
 from hero.data.formats.slabs import COMPONENTS, Slab, recording_of, time_step
 from hero.errors import HeroError
 
-PLACE = "channel"
-"""The attribute of a variable that hero writes: its place among the channels."""
-PERIODIC = "periodic"
-"""The attribute of an axis that hero writes: 1 or 0."""
-PREDICTED = "hero predict"
-"""The attribute `source` of a file that hero writes."""
-CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
-"""First bytes of NetCDF 3."""
+PLACE = "channel"  # the attribute of a variable that hero writes: its place among the channels
+PERIODIC = "periodic"  # the attribute of an axis that hero writes: 1 or 0
+PREDICTED = "hero predict"  # the attribute `source` of a file that hero writes
+CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")  # first bytes of NetCDF 3
 LEFT_OUT = "are left out, because they are not on the grid of the other variables"
 ONLY_FORCING = "are used only as forcing, where data.forcing names them"
 NAMES = {

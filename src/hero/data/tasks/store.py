@@ -38,11 +38,9 @@ from hero.parts import TASKS as ALL_TASKS
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
-TASKS: Registry[Task] = ALL_TASKS
-"""Every task with its default settings."""
+TASKS: Registry[Task] = ALL_TASKS  # every task with its default settings
 SPLITS = ("train", "val", "test")
-SCORED = ("val", "test")
-"""The splits that rollouts are scored on."""
+SCORED = ("val", "test")  # the splits that rollouts are scored on
 
 
 @dataclass(frozen=True)

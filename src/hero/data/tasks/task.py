@@ -20,8 +20,7 @@ from hero.seeding import seed_of
 
 Nonlinearity = Callable[[Tensor], Tensor]
 
-LARGEST_GRID = 2**28
-"""Points of a state: 645 along each of three axes."""
+LARGEST_GRID = 2**28  # points of a state: 645 along each of three axes
 NUMERICS = ("extent", "resolution", "dt", "substeps", "warmup", "cutoff")
 
 

@@ -23,8 +23,7 @@ from hero.data.formats.hdf5 import layouts as hdf5
 from hero.data.formats.slabs import COMPONENTS, Slab, axes_of, channels_of, layout_of, length_of, recording_of, space_of
 from hero.errors import HeroError
 
-TIMES = "scales/sim_time"
-"""Times of Dedalus."""
+TIMES = "scales/sim_time"  # times of Dedalus
 
 
 def is_well(file: h5py.File) -> bool:

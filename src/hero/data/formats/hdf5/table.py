@@ -20,8 +20,7 @@ POSEIDON = {
     "data": "density velocity_x velocity_y pressure tracer",
     "solution": "u",
 }
-STEPS = ("t", "x", "y", "z", "dt", "dx", "dy", "dz")
-"""Datasets of PDEArena about time and grid."""
+STEPS = ("t", "x", "y", "z", "dt", "dx", "dy", "dz")  # datasets of PDEArena about time and grid
 NUMBER_OF_CONFIG = re.compile(r"^\s*(\w+)\s*:\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*$", re.MULTILINE)
 
 
