@@ -107,8 +107,7 @@ def shares(values: Sequence[float]) -> list[float]:
 class Carried(Record):
     """The errors at step T by band, of one kind of carrier."""
 
-    errors: tuple[float, ...]
-    """e_b: mean score over the trajectories."""
+    errors: tuple[float, ...]  # e_b: mean score over the trajectories
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -137,16 +136,12 @@ class Anatomy(Record):
     steps: int
     loss: str
     optimizer: str
-    limits: Limits = Field(min_length=1)
-    """Least and largest |k| of each band; None: all modes beyond the operator's own."""
-    one_step: tuple[float, ...]
-    """Share of each band in the energy of the one-step error."""
-    own: float
-    """Error of the operator's own rollout at step T: all modes."""
+    limits: Limits = Field(min_length=1)  # least and largest |k| of each band; None: all beyond the operator's own
+    one_step: tuple[float, ...]  # share of each band in the energy of the one-step error
+    own: float  # error of the operator's own rollout at step T: all modes
     data: Carried
     solver: Carried | None
-    solver_alone: float | None
-    """Error of the solver without any defect: rounding, if the data are its own."""
+    solver_alone: float | None  # error of the solver without any defect: rounding, if the data are its own
 
     @property
     def labels(self) -> list[str]:

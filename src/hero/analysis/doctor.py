@@ -44,8 +44,7 @@ class ChannelFacts(Record):
     high: float
     mean: float
     std: float
-    masked: int
-    """Points without a value."""
+    masked: int  # points without a value
 
 
 class AxisFacts(Record):
@@ -56,8 +55,7 @@ class AxisFacts(Record):
     points: int
     extent: float
     periodic: bool
-    known: bool
-    """Whether the file says so; else the states were looked at, and a note says what they show."""
+    known: bool  # whether the file says so; else the states were looked at, and a note says what they show
 
 
 class ScalarRange(Record):
@@ -66,18 +64,15 @@ class ScalarRange(Record):
     name: str
     low: float
     high: float
-    values: int
-    """Different values."""
+    values: int  # different values
 
 
 class Baselines(Record):
     """VRMSE of doing nothing on test rollouts, at the steps `steps`: what an operator has to beat."""
 
     steps: tuple[int, ...]
-    persistence: tuple[float, ...]
-    """The first state stays."""
-    mean: tuple[float, ...]
-    """The mean state of the training data."""
+    persistence: tuple[float, ...]  # the first state stays
+    mean: tuple[float, ...]  # the mean state of the training data
 
 
 class Diagnosis(Record):
@@ -89,8 +84,7 @@ class Diagnosis(Record):
     files: int
     bytes: int
     trajectories: int
-    frames: tuple[int, int]
-    """Frames of the shortest and the longest trajectory."""
+    frames: tuple[int, int]  # frames of the shortest and the longest trajectory
     space: tuple[int, ...]
     dt: float
     time_unit: str
@@ -100,19 +94,14 @@ class Diagnosis(Record):
     fields: tuple[str, ...]
     splits: dict[str, int]
     notes: tuple[str, ...]
-    read_share: float
-    """Share of the frames that was read; below 1 the numbers come from an evenly spread sample."""
+    read_share: float  # share of the frames that was read; below 1 the numbers come from an evenly spread sample
     energy_frames: tuple[int, ...]
-    energy: tuple[float, ...]
-    """Mean square of the differences from the mean of each channel in its stds, averaged over the trajectories."""
+    energy: tuple[float, ...]  # mean square about the mean of each channel in its stds, averaged over the trajectories
     spectrum: Spectrum | None
-    change: float
-    """RMSE of keeping a state for one step, in stds of the channels."""
-    baselines: Baselines | None
-    """None where training refuses the file."""
+    change: float  # RMSE of keeping a state for one step, in stds of the channels
+    baselines: Baselines | None  # None where training refuses the file
     findings: tuple[Finding, ...]
-    settings: dict[str, str]
-    """Settings of the command to type."""
+    settings: dict[str, str]  # settings of the command to type
 
     @property
     def problems(self) -> list[Finding]:

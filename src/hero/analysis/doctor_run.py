@@ -53,37 +53,22 @@ class RunDiagnosis(Record):
     loss: str
     unroll: int
     noise: float
-    errors: tuple[float, ...]
-    """Median score over the trajectories from step 1 on; infinite once it has left the finite range."""
-    diverged: int
-    """Trajectories that leave the finite range."""
-    diverged_step: int | None
-    """The first step at which one does."""
-    steps: tuple[int, ...]
-    """Steps at which the following rows are measured, as long as the rollout is finite."""
-    defects: tuple[float, ...]
-    """‖G(u_n) - u_{n+1}‖ / ‖u_{n+1}‖, median."""
-    carried: tuple[float, ...]
-    """‖G(w_n) - G(u_n)‖ / ‖u_{n+1}‖, median."""
-    limits: Limits
-    """Least and largest |k| of each band; None: all modes beyond the operator's own."""
-    bands: tuple[tuple[float, ...], ...]
-    """Energy of the error in each band over the energy of the truth, one row for each step."""
-    channels: tuple[tuple[float, ...], ...]
-    """Share of each channel in the error, one row for each step."""
+    errors: tuple[float, ...]  # median score over the trajectories from step 1 on; infinite once it has left the range
+    diverged: int  # trajectories that leave the finite range
+    diverged_step: int | None  # the first step at which one does
+    steps: tuple[int, ...]  # steps at which the following rows are measured, as long as the rollout is finite
+    defects: tuple[float, ...]  # ‖G(u_n) - u_{n+1}‖ / ‖u_{n+1}‖, median
+    carried: tuple[float, ...]  # ‖G(w_n) - G(u_n)‖ / ‖u_{n+1}‖, median
+    limits: Limits  # least and largest |k| of each band; None: all modes beyond the operator's own
+    bands: tuple[tuple[float, ...], ...]  # energy of the error in each band over that of the truth, a row for each step
+    channels: tuple[tuple[float, ...], ...]  # share of each channel in the error, one row for each step
     channel_names: tuple[str, ...]
-    amplification: float
-    """Growth of a small difference per step along the rollout, geometric mean."""
-    energy: float = math.inf
-    """Mean square of the late states over the true ones; late are those of the last quarter of the finite steps."""
-    std: float = math.inf
-    """Their std over the true one."""
-    late_bands: tuple[float, ...] = ()
-    """Energy of the late states in each band, over the whole energy of the true ones."""
-    true_bands: tuple[float, ...] = ()
-    """Energy of the true states in each band, over their whole energy."""
-    change: float = math.inf
-    """Relative change per step of the late states over the true ones."""
+    amplification: float  # growth of a small difference per step along the rollout, geometric mean
+    energy: float = math.inf  # mean square of the late states (last quarter of the finite steps) over the true ones
+    std: float = math.inf  # their std over the true one
+    late_bands: tuple[float, ...] = ()  # energy of the late states in each band, over the whole energy of the true ones
+    true_bands: tuple[float, ...] = ()  # energy of the true states in each band, over their whole energy
+    change: float = math.inf  # relative change per step of the late states over the true ones
 
     @property
     def failed_step(self) -> int | None:

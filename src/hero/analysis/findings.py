@@ -53,12 +53,9 @@ class Examined:
     """All that the questions are answered from."""
 
     source: str
-    layout: Mapping[str, str]
-    """The setting that names the axes, if the user did."""
-    recording: Recording
-    """As training sees it."""
-    unfit: Sequence[UnfitError]
-    """Why training refuses it."""
+    layout: Mapping[str, str]  # the setting that names the axes, if the user did
+    recording: Recording  # as training sees it
+    unfit: Sequence[UnfitError]  # why training refuses it
     scan: Scan
     spectrum: Spectrum | None
 

@@ -202,12 +202,9 @@ class Spectrum(Record):
     """Power by radial wavenumber, relative to the variance of each channel and averaged over channels."""
 
     frames: tuple[int, ...]
-    power: tuple[tuple[float, ...], ...]
-    """A row for each frame, by waves in the longest axis from 0 to the largest number that every axis resolves."""
-    upper_share: float
-    """Largest share of the power without the mean in the upper third of the wavenumbers, of all frames and channels."""
-    channel: str
-    """The channel that has it."""
+    power: tuple[tuple[float, ...], ...]  # a row for each frame, by waves in the longest axis that every axis resolves
+    upper_share: float  # largest share of the power without the mean in the upper third of the wavenumbers
+    channel: str  # the channel that has it
 
 
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:

@@ -29,31 +29,22 @@ LARGEST_INT = 2**63 - 1  # the largest seed, tensor size and TOML integer
 class Facts:
     """Values from other sections that derived settings depend on; the defaults are the paper's."""
 
-    steps: int = 10_000
-    """Updates of the run."""
-    dims: int = 1
-    """Space dimensions of the data."""
-    strategy: object = None
-    """The class of the strategy."""
-    periodic: tuple[bool, ...] = ()
-    """Whether each axis of space is periodic; empty: all are."""
-    space: tuple[int, ...] = ()
-    """Grid points per axis; empty: enough for every default."""
+    steps: int = 10_000  # updates of the run
+    dims: int = 1  # space dimensions of the data
+    strategy: object = None  # the class of the strategy
+    periodic: tuple[bool, ...] = ()  # whether each axis of space is periodic; empty: all are
+    space: tuple[int, ...] = ()  # grid points per axis; empty: enough for every default
     channels: int = 1
-    conditioned: bool = False
-    """Whether the operator sees quantities besides the states."""
-    from_files: bool = False
-    """Whether the data are a user's files instead of a benchmark."""
-    train_steps: int = 0
-    """Steps of a training trajectory of a file; 0: enough for every default."""
+    conditioned: bool = False  # whether the operator sees quantities besides the states
+    from_files: bool = False  # whether the data are a user's files instead of a benchmark
+    train_steps: int = 0  # steps of a training trajectory of a file; 0: enough for every default
 
 
 @dataclass(frozen=True)
 class Derived:
     """The rule of a value that is computed unless it is set, and its default in words."""
 
-    value: Callable[[Facts, Mapping[str, Any]], Any]
-    """A function of the facts and of the given values of the same section."""
+    value: Callable[[Facts, Mapping[str, Any]], Any]  # from the facts and the given values of the same section
     text: str
 
 
@@ -99,20 +90,13 @@ def from_strategy(attribute: str) -> Derived:
 class Flags:
     """What a setting means for the rest of hero, declared where the setting is."""
 
-    identity: bool = True
-    """Whether it decides a number of a run, so that its value is part of the run's id."""
-    rounding: bool = False
-    """Whether it changes numbers by rounding at most."""
-    found: bool = False
-    """Whether it is found in a file or in the training data, again where other settings change."""
-    stated: bool = True
-    """Whether the paper gives one value for it."""
-    inherited: bool = False
-    """Whether a fine-tuned run takes it from the run that it starts from."""
-    carried: bool = False
-    """Whether it holds for other files that a run is evaluated on."""
-    code: bool = False
-    """Whether it may name a class as package.module:Class."""
+    identity: bool = True  # whether it decides a number of a run, so that its value is part of the run's id
+    rounding: bool = False  # whether it changes numbers by rounding at most
+    found: bool = False  # whether it is found in a file or in the training data, again where other settings change
+    stated: bool = True  # whether the paper gives one value for it
+    inherited: bool = False  # whether a fine-tuned run takes it from the run that it starts from
+    carried: bool = False  # whether it holds for other files that a run is evaluated on
+    code: bool = False  # whether it may name a class as package.module:Class
 
 
 def setting(default: Any, doc: str = "", **more: Any) -> Any:

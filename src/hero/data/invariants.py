@@ -44,17 +44,13 @@ class Survey:
 
     names: tuple[str, ...]
     mean: np.ndarray
-    norm: np.ndarray
-    """Root mean square of u - mean."""
-    change: np.ndarray
-    """Root mean square of the change to the next state, (trajectory, states - 1, channel)."""
+    norm: np.ndarray  # root mean square of u - mean
+    change: np.ndarray  # root mean square of the change to the next state, (trajectory, states - 1, channel)
     low: np.ndarray
     high: np.ndarray
-    at_low: np.ndarray
-    """Share of the values that equal the smallest one, up to rounding."""
+    at_low: np.ndarray  # share of the values that equal the smallest one, up to rounding
     at_high: np.ndarray
-    quantum: np.ndarray
-    """Smallest step between large values, which is the precision of quantised data."""
+    quantum: np.ndarray  # smallest step between large values, which is the precision of quantised data
 
     @property
     def rounding(self) -> np.ndarray:
@@ -194,15 +190,11 @@ class Invariant:
     """A quantity of the flow, how well the data keep it, and the decision."""
 
     kind: Kind
-    channels: tuple[str, ...]
-    """One name, or the summands of a total."""
-    violation: float
-    """Largest change along a trajectory: of a mean in units of the norm, of a norm relative to it."""
-    tolerance: float
-    """The violation that the precision of the data explains."""
+    channels: tuple[str, ...]  # one name, or the summands of a total
+    violation: float  # largest change along a trajectory: of a mean in units of the norm, of a norm relative to it
+    tolerance: float  # the violation that the precision of the data explains
     kept: bool
-    value: float = math.nan
-    """Value of a bound."""
+    value: float = math.nan  # value of a bound
 
     @property
     def word(self) -> str:

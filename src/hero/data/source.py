@@ -24,29 +24,18 @@ class Source:
 
     name: str
     title: str
-    dt: float
-    """Time between two states."""
-    space: tuple[int, ...]
-    """Grid points per axis; of a point cloud, (points,)."""
-    extents: tuple[float, ...]
-    """Length of each axis."""
+    dt: float  # time between two states
+    space: tuple[int, ...]  # grid points per axis; of a point cloud, (points,)
+    extents: tuple[float, ...]  # length of each axis
     periodic: tuple[bool, ...]
-    channel_names: tuple[str, ...]
-    """The quantities that make up a state."""
-    units: tuple[str, ...]
-    """Units of the channels, empty where they are not known."""
-    conditioning: tuple[str, ...]
-    """The channels of μ."""
-    axes: tuple[Axis, ...] = field(compare=False)
-    """The axes as pictures label them; of unevenly spaced points the ends alone are known, NaN between them."""
-    time_unit: str = ""
-    """Unit of `dt`, empty where it is not known."""
-    cloud: bool = False
-    """Whether states are on scattered points."""
-    masked: bool = False
-    """Whether some points have no value; the trajectories say which."""
-    forcing: tuple[str, ...] = ()
-    """Quantities that depend on time and are known in advance."""
+    channel_names: tuple[str, ...]  # the quantities that make up a state
+    units: tuple[str, ...]  # units of the channels, empty where they are not known
+    conditioning: tuple[str, ...]  # the channels of μ
+    axes: tuple[Axis, ...] = field(compare=False)  # as pictures label them; NaN between the ends of uneven ones
+    time_unit: str = ""  # unit of `dt`, empty where it is not known
+    cloud: bool = False  # whether states are on scattered points
+    masked: bool = False  # whether some points have no value; the trajectories say which
+    forcing: tuple[str, ...] = ()  # quantities that depend on time and are known in advance
     task: Task | None = None
     files: FileSettings | None = None
 

@@ -73,14 +73,11 @@ class Context:
 class Statistics(NamedTuple):
     """Statistics of training data; masked points do not count."""
 
-    mean: Tensor
-    std: Tensor
-    """Mean and standard deviation of each channel, (channel,), float64."""
-    mean_state: Tensor
-    """The mean over trajectories and time, (channel, *space)."""
-    low: Tensor
-    high: Tensor
-    """The smallest and the largest value of each channel."""
+    mean: Tensor  # of each channel, (channel,), float64
+    std: Tensor  # standard deviation likewise
+    mean_state: Tensor  # the mean over trajectories and time, (channel, *space)
+    low: Tensor  # the smallest value of each channel
+    high: Tensor  # the largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +86,8 @@ class Trajectories:
 
     states: Tensor
     mu: Tensor | None = None
-    mask: Tensor | None = None
-    """True where there is a value, (channel, *space), the same in every state; None: everywhere."""
-    forcing: Tensor | None = None
-    """At the times of the states: (trajectory, time, q), or with *space."""
+    mask: Tensor | None = None  # true where there is a value, (channel, *space), in every state; None: everywhere
+    forcing: Tensor | None = None  # at the times of the states: (trajectory, time, q), or with *space
 
     @classmethod
     def of(cls, data: Trajectories | Tensor) -> Trajectories:

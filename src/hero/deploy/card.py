@@ -38,40 +38,26 @@ class ModelCard(Record):
     """The origin and the shapes of an exported operator."""
 
     run: str
-    step: int
-    """Update of the checkpoint, the best one by validation."""
+    step: int  # update of the checkpoint, the best one by validation
     task: str
-    settings: dict[str, Any]
-    """Coefficients and numerics of the task."""
-    test: Split
-    """The test split, from which predictions start if no other states are given."""
+    settings: dict[str, Any]  # coefficients and numerics of the task
+    test: Split  # the test split, from which predictions start if no other states are given
     grid: Annotated[tuple[Count, ...], Field(min_length=1, max_length=3)]
     dt: float
     history: Count
     channels: Count
-    bundle: Count
-    """Steps per call."""
-    batch: int = 0
-    """States per call; 0: any number."""
+    bundle: Count  # steps per call
+    batch: int = 0  # states per call; 0: any number
     channel_names: tuple[str, ...] = ()
-    conditioning: tuple[str, ...] = ()
-    """The channels of μ."""
-    forcing: tuple[str, ...] = ()
-    """What depends on time and is known in advance."""
-    norm: Literal["joint", "channels"] = "joint"
-    """How its errors are measured."""
-    channel_weights: tuple[float, ...] = ()
-    """Weight of each channel in the score; empty: all 1."""
-    quadrature: tuple[str, ...] = ()
-    """Weights of the points along each axis, as float32 in base64, empty where they are equal; (): all equal."""
-    mask: str = ""
-    """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
-    band: tuple[tuple[float, float], ...] = ()
-    """The smallest and the largest value of each channel in the training data; empty: not known."""
-    processor: str = ""
-    """The machine that a compiled file runs on; empty: any."""
-    hero: str
-    """Version of this library."""
+    conditioning: tuple[str, ...] = ()  # the channels of μ
+    forcing: tuple[str, ...] = ()  # what depends on time and is known in advance
+    norm: Literal["joint", "channels"] = "joint"  # how its errors are measured
+    channel_weights: tuple[float, ...] = ()  # weight of each channel in the score; empty: all 1
+    quadrature: tuple[str, ...] = ()  # weights along each axis, float32 in base64, empty if equal; (): all equal
+    mask: str = ""  # true where there is a value, (channel, *grid), as bits in base64; empty: everywhere
+    band: tuple[tuple[float, float], ...] = ()  # least and largest value of each channel in training; empty: not known
+    processor: str = ""  # the machine that a compiled file runs on; empty: any
+    hero: str  # version of this library
 
     @classmethod
     def of(cls, run: Run) -> ModelCard:
@@ -183,12 +169,9 @@ class FolderConfig(Record):
 
     card: ModelCard
     config: dict[str, Any]
-    test: dict[str, float] = Field(default_factory=dict)
-    """Metrics of the run; empty before an evaluation."""
-    trained: dict[str, Any] = Field(default_factory=dict)
-    """Updates, seconds and device of the training; the number of parameters."""
-    versions: dict[str, str] = Field(default_factory=dict)
-    """Software that trained it."""
+    test: dict[str, float] = Field(default_factory=dict)  # metrics of the run; empty before an evaluation
+    trained: dict[str, Any] = Field(default_factory=dict)  # updates, seconds and device; the number of parameters
+    versions: dict[str, str] = Field(default_factory=dict)  # software that trained it
     license: str = UNLICENSED
 
     @property

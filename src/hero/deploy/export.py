@@ -48,16 +48,12 @@ class Check:
     """Relative differences of an exported file from the original, and the test error of both."""
 
     path: Path
-    one_step: float
-    """Largest along the rollout of the original."""
-    rollout: dict[int, float]
-    """Difference of the two free rollouts at some steps."""
-    steps: int
-    """Length of the rollouts."""
+    one_step: float  # largest along the rollout of the original
+    rollout: dict[int, float]  # difference of the two free rollouts at some steps
+    steps: int  # length of the rollouts
     measure: str
-    error: float
-    original_error: float
-    """At the last step."""
+    error: float  # at the last step
+    original_error: float  # likewise
 
 
 class Step(nn.Module):

@@ -61,12 +61,9 @@ class ExportFormat:
     file: str
     packages: tuple[str, ...]
     encode: Callable[[ExportedProgram, str], bytes]
-    decode: Callable[[bytes], tuple[Apply, str]]
-    """The program and its model card."""
-    is_data: bool = False
-    """Whether reading it can run no code."""
-    compiled: bool = False
-    """Whether its graph is compiled to machine code."""
+    decode: Callable[[bytes], tuple[Apply, str]]  # the program and its model card
+    is_data: bool = False  # whether reading it can run no code
+    compiled: bool = False  # whether its graph is compiled to machine code
 
 
 def load_stepper(path: Path, trust_code: bool = False) -> Exported:

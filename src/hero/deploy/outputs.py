@@ -53,12 +53,10 @@ class RolloutHeader:
     dt: float
     history: int
     conditioning: tuple[str, ...] = ()
-    mu: np.ndarray | None = None
-    """Numbers of the conditioning, (trajectory, p)."""
+    mu: np.ndarray | None = None  # numbers of the conditioning, (trajectory, p)
     units: tuple[str, ...] = ()
     time_unit: str = ""
-    positions: np.ndarray | None = None
-    """Coordinates of a point cloud, (points, d)."""
+    positions: np.ndarray | None = None  # coordinates of a point cloud, (points, d)
 
     @property
     def dims(self) -> list[str]:
@@ -128,8 +126,7 @@ class Output:
 
     arrays: list[Any]
     together: bool
-    written: int = 0
-    """Steps that count."""
+    written: int = 0  # steps that count
 
     def append(self, block: np.ndarray) -> None:
         """Write the next steps, (trajectory, steps, channel, *space)."""

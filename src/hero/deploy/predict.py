@@ -41,15 +41,11 @@ class Prediction:
     path: Path
     shape: tuple[int, ...]
     seconds: float
-    diverged: int
-    """Trajectories that left the finite range."""
-    outside: int | None
-    """Trajectories that left the range of the training data by more than `ROOM` of its width; None: not known."""
-    steps: int
-    """Steps asked for; the file has fewer after an interrupt, or if every trajectory left the finite range."""
+    diverged: int  # trajectories that left the finite range
+    outside: int | None  # trajectories that left the range of the training data by more than `ROOM`; None: not known
+    steps: int  # steps asked for; the file has fewer after an interrupt, or if every trajectory left the finite range
     interrupted: bool = False
-    errors: dict[str, Tensor] = field(default_factory=dict)
-    """Measures (batch, time) of the steps whose truth is known, by name; empty without a truth."""
+    errors: dict[str, Tensor] = field(default_factory=dict)  # measures (batch, time) as far as the truth is known
     notes: tuple[str, ...] = ()
 
     @property

@@ -44,16 +44,14 @@ class OtherMetrics(RunIdentity):
 
     name: str
     split: str
-    settings: dict[str, Any]
-    """Settings that differ from those of the run."""
+    settings: dict[str, Any]  # settings that differ from those of the run
     data: str
     trajectories: int
     steps: int
     horizon: int
     metrics: dict[str, float]
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
-    weights: str = ""
-    """SHA-256 of the weights that were measured."""
+    weights: str = ""  # SHA-256 of the weights that were measured
 
 
 def evaluate_on(

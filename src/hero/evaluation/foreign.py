@@ -40,16 +40,13 @@ SAME = 1e-6  # relative difference of a state that was given and stored in anoth
 class Score(Record):
     """How good a prediction is: the numbers of `metrics.summarise` over the steps that there are."""
 
-    prediction: str
-    """The file, or the model."""
-    truth: str
-    """The file, or the data."""
+    prediction: str  # the file, or the model
+    truth: str  # the file, or the data
     trajectories: int
     steps: int
     horizon: int
     metrics: dict[str, float]
-    score: tuple[float, ...]
-    """The measure of the metrics, mean over trajectories at each step."""
+    score: tuple[float, ...]  # the measure of the metrics, mean over trajectories at each step
     channels: dict[str, dict[str, float]] = Field(default_factory=dict)
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 

@@ -39,13 +39,10 @@ NO_METRICS: Mapping[str, Metric] = MappingProxyType({})
 class RolloutErrors:
     """Errors of rollouts, and of doing nothing on the same data."""
 
-    errors: dict[str, Tensor]
-    """Values (trajectory, step) by the name of their measure, on the CPU."""
-    idle: Mapping[str, dict[str, Tensor]]
-    """Values by the name of a baseline; empty where none was measured."""
+    errors: dict[str, Tensor]  # values (trajectory, step) by the name of their measure, on the CPU
+    idle: Mapping[str, dict[str, Tensor]]  # values by the name of a baseline; empty where none was measured
     scoring: Scoring
-    more: Mapping[str, Metric] = field(default_factory=dict)
-    """Metrics in addition to those of the scoring."""
+    more: Mapping[str, Metric] = field(default_factory=dict)  # metrics in addition to those of the scoring
 
     @classmethod
     def of(cls, errors: dict[str, Tensor], idle: Mapping[str, dict[str, Tensor]]) -> RolloutErrors:

@@ -57,8 +57,7 @@ class Relative:
     """D(τ, τ_*), the normalised distance."""
 
     Settings: ClassVar[Any] = Placed("hero.config.settings:Settings")
-    is_relative: ClassVar[bool] = True
-    """Whether the error of a state counts in proportion to the size of the state."""
+    is_relative: ClassVar[bool] = True  # whether the error of a state counts in proportion to the size of the state
 
     def __init__(self, norm: Norm | None = None) -> None:
         self.norm = norm or Norm()

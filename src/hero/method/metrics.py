@@ -69,8 +69,7 @@ class Metric:
     title: str
     direction: Literal["lower", "higher"]  # which is better
     definition: str
-    value: Callable[[Tensor], Tensor | float]
-    """(batch, time) ↦ one value per trajectory, of which the mean is reported, or a single value."""
+    value: Callable[[Tensor], Tensor | float]  # (batch, time) ↦ one per trajectory, to be averaged, or a single one
     measure: Measure = nrmse  # the values per trajectory and step that `value` summarises
     steps: int = 1  # length of rollout without which the metric is left out
 

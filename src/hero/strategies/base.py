@@ -34,8 +34,7 @@ class Loss:
 
     value: Tensor
     statistics: dict[str, Tensor | float]
-    gradients: Sequence[Tensor | None] | None = None
-    """By the trained parameters of the model, where compiled code computed them together with the value."""
+    gradients: Sequence[Tensor | None] | None = None  # by trained parameter, where compiled code made them as well
 
     def backward(self, parameters: Sequence[nn.Parameter], weight: float = 1.0) -> None:
         """Add the gradients of weight * value to those of the trained `parameters` of the model."""

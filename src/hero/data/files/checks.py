@@ -58,8 +58,7 @@ class Sampled:
 
     trajectory: int
     frames: Sequence[int]
-    values: np.ndarray
-    """(frame, channel, *space)"""
+    values: np.ndarray  # (frame, channel, *space)
 
 
 def sample(recording: Recording) -> list[Sampled]:

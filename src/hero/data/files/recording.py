@@ -52,10 +52,8 @@ class Axis:
     """An axis of space with its coordinates, as the file has them."""
 
     name: str
-    coordinates: np.ndarray
-    """(points,), float64; 0, 1, 2, .. where the file has none."""
-    periodic: bool | None = None
-    """None where the file does not say."""
+    coordinates: np.ndarray  # (points,), float64; 0, 1, 2, .. where the file has none
+    periodic: bool | None = None  # None where the file does not say
     unit: str = ""
 
     @property
@@ -69,14 +67,10 @@ class Trajectory:
 
     frames: int
     read: Frames
-    scalars: Mapping[str, float] = field(default_factory=dict)
-    """Conditioning numbers by name; every trajectory of a recording has the same names."""
-    fields: Callable[[], np.ndarray] | None = None
-    """Conditioning fields that do not change in time: () -> (field, *space)."""
-    split: str = ""
-    """train, val or test where the file says so."""
-    series: Mapping[str, Series] = field(default_factory=dict)
-    """What else depends on time, by name. It may serve as forcing."""
+    scalars: Mapping[str, float] = field(default_factory=dict)  # conditioning numbers; every trajectory has the same
+    fields: Callable[[], np.ndarray] | None = None  # conditioning fields, fixed in time: () -> (field, *space)
+    split: str = ""  # train, val or test where the file says so
+    series: Mapping[str, Series] = field(default_factory=dict)  # what else depends on time; it may serve as forcing
 
 
 def in_time(trajectory: Trajectory, frames: int, view: Callable[[Series, slice], np.ndarray]) -> Trajectory:
@@ -128,24 +122,16 @@ class Recording:
     format: str
     files: tuple[Path, ...]
     channels: tuple[Channel, ...]
-    axes: tuple[Axis, ...]
-    """Axes of the grid; a point cloud has one axis named "point"."""
-    dt: float
-    """Time between two frames; 1 where the file does not say."""
+    axes: tuple[Axis, ...]  # axes of the grid; a point cloud has one axis named "point"
+    dt: float  # time between two frames; 1 where the file does not say
     trajectories: Sequence[Trajectory]
     time_unit: str = ""
-    times: tuple[np.ndarray, ...] = ()
-    """Times of the frames of each file that has them, (frames,) or (trajectory, frames)."""
-    field_names: tuple[str, ...] = ()
-    """The conditioning fields, in the order of `Trajectory.fields`."""
-    points: np.ndarray | None = None
-    """Coordinates of a point cloud, (points, dimension)."""
-    weights: np.ndarray | None = None
-    """Quadrature weights of a point cloud, (points,)."""
-    mask: np.ndarray | None = None
-    """True where there is a value, (channel, *space); reading gives a constant elsewhere. None: everywhere."""
-    notes: tuple[str, ...] = ()
-    """Decisions in reading that a user should know, one sentence each."""
+    times: tuple[np.ndarray, ...] = ()  # of the frames of each file that has them, (frames,) or (trajectory, frames)
+    field_names: tuple[str, ...] = ()  # the conditioning fields, in the order of `Trajectory.fields`
+    points: np.ndarray | None = None  # coordinates of a point cloud, (points, dimension)
+    weights: np.ndarray | None = None  # quadrature weights of a point cloud, (points,)
+    mask: np.ndarray | None = None  # true where there is a value, (channel, *space), else a constant is read; None: all
+    notes: tuple[str, ...] = ()  # decisions in reading that a user should know, one sentence each
 
     @property
     def space(self) -> tuple[int, ...]:

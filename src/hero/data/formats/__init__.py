@@ -36,12 +36,9 @@ class Format:
     """An entry of the registry."""
 
     title: str
-    container: str
-    """Kind of file: a key of `OPEN`."""
-    recognises: Callable[[Any], object]
-    """True, or not empty, if the opened file has this layout."""
-    read: Callable[[Path, Any, str], Recording] | str
-    """(path, opened file, layout word) -> the recording; or the end of a sentence that refuses the file."""
+    container: str  # kind of file: a key of `OPEN`
+    recognises: Callable[[Any], object]  # true, or not empty, if the opened file has this layout
+    read: Callable[[Path, Any, str], Recording] | str  # of (path, opened file, layout word); or why it is refused
 
 
 OPEN: dict[str, Callable[[Path], Any]] = {

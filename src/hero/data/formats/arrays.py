@@ -26,8 +26,7 @@ ALL = slice(None)
 class FileArray:
     """An array that stays in its file until it is sliced."""
 
-    read: Callable[[tuple[slice, ...]], np.ndarray]
-    """A slice for each axis -> that part."""
+    read: Callable[[tuple[slice, ...]], np.ndarray]  # a slice for each axis -> that part
     path: Path
     name: str
     shape: tuple[int, ...]

@@ -49,14 +49,10 @@ class NameRule:
 
     pattern: str
     places: Mapping[str, Place]
-    dated: bool
-    """Whether times are dates, in days."""
-    left: tuple[str, ...] = ()
-    """Names that do not fit."""
-    sure: bool = True
-    """Whether a word in the names says what the number is."""
-    counted: bool = True
-    """Whether whole numbers count steps; else they are times."""
+    dated: bool  # whether times are dates, in days
+    left: tuple[str, ...] = ()  # names that do not fit
+    sure: bool = True  # whether a word in the names says what the number is
+    counted: bool = True  # whether whole numbers count steps; else they are times
 
     def sentence(self) -> str:
         """The rule as the doctor prints it, with an example."""

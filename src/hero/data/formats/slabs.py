@@ -115,10 +115,8 @@ class Slab:
     """An array as channels of a recording."""
 
     array: FileArray
-    axes: str
-    """A letter per axis of the array."""
-    space: Mapping[str, int]
-    """Points along the axes of the recording by letter; an axis that the array lacks is filled by repetition."""
+    axes: str  # a letter per axis of the array
+    space: Mapping[str, int]  # points by axis of the recording; along one that the array lacks it is repeated
     channels: tuple[Channel, ...] = ()
 
     @property

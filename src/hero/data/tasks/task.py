@@ -43,28 +43,19 @@ class Task:
 
     name: str
     title: str
-    equation: str
-    """The equation in one line; the names of its coefficients are the keys of `parameters`."""
+    equation: str  # in one line; the names of its coefficients are the keys of `parameters`
     dims: int
-    parameters: Mapping[str, Any] = field(hash=False)
-    """Coefficients: numbers, ranges of numbers, or nested tuples of numbers for vectors and matrices."""
-    linear: Callable[[Task, Grid], Tensor] = field(repr=False)
-    """The symbol of L on a grid."""
+    parameters: Mapping[str, Any] = field(hash=False)  # numbers, ranges of numbers, or nested tuples of numbers
+    linear: Callable[[Task, Grid], Tensor] = field(repr=False)  # the symbol of L on a grid
     extent: float = 1.0
-    resolution: int = 160
-    """Grid points per axis."""
-    dt: float = 0.1
-    """Time between two snapshots."""
+    resolution: int = 160  # grid points per axis
+    dt: float = 0.1  # time between two snapshots
     nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(default=None, repr=False)
     """N as a map from modes to modes; None for a linear equation, which is then solved exactly."""
-    degree: int = 1
-    """Polynomial degree of N (1 for a linear equation), which sets the modes free of aliasing."""
-    substeps: int = 1
-    """Internal steps per snapshot."""
-    warmup: int = 0
-    """Snapshots thrown away before the first one that is kept."""
-    cutoff: int = 5
-    """Highest mode number per axis in the initial states."""
+    degree: int = 1  # polynomial degree of N (1 for a linear equation), which sets the modes free of aliasing
+    substeps: int = 1  # internal steps per snapshot
+    warmup: int = 0  # snapshots thrown away before the first one that is kept
+    cutoff: int = 5  # highest mode number per axis in the initial states
     channels: int = 1
 
     @property

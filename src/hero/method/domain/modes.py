@@ -39,10 +39,8 @@ class Modes:
     project: Callable[[Tensor, Sequence[Tensor]], Tensor]
     """(field (batch, channel, *space), matrices) -> power (batch, channel, modes); it sums to at most ‖u‖²."""
     matrices: tuple[Tensor, ...]  # of the transform, float64
-    wavenumber: Tensor
-    """|k| of each mode, (modes,): waves in the longest axis; half waves of cosines; √(λ_m/λ_1) on a graph."""
-    multiplicity: Tensor
-    """How many modes of the whole lattice an entry stands for, (modes,): 2 where the conjugate is left out."""
+    wavenumber: Tensor  # |k| of each mode: waves in the longest axis; half waves of cosines; √(λ_m/λ_1) on a graph
+    multiplicity: Tensor  # modes of the whole lattice that an entry stands for: 2 where the conjugate is left out
     weights: Tensor | None = None  # quadrature weights of the norm; None on a regular grid
     width: float = 1.0  # of a shell; ½ where waves and half waves meet
     _casts: dict[tuple[torch.device, torch.dtype], Tables] = field(default_factory=dict)

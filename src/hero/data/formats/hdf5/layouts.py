@@ -156,31 +156,21 @@ class Layout:
     """A row of the table."""
 
     title: str
-    states: Callable[[h5py.Group], list[str]]
-    """The datasets of the states; none where a file has another layout."""
-    axes: str = ""
-    """Letters of their axes as documented, a word for each number of axes; "" where the user has to say."""
-    channels: Mapping[str, str] = field(default_factory=dict)
-    """Names of a dataset's channels, else its own name; one name is numbered where there are several channels."""
-    fits: Callable[[h5py.File], bool] = lambda file: True
-    """What else the file must have."""
+    states: Callable[[h5py.Group], list[str]]  # the datasets of the states; none where a file has another layout
+    axes: str = ""  # letters of their axes as documented, a word for each number of axes; "" where the user has to say
+    channels: Mapping[str, str] = field(default_factory=dict)  # names by dataset, else its own; one name is numbered
+    fits: Callable[[h5py.File], bool] = lambda file: True  # what else the file must have
     times: tuple[str, ...] = ("t", "time")
-    grid: str = ""
-    """Names of the coordinates of x, y and z, in the place of {}; their lengths decide the order of the axes."""
-    axis_names: str = "xyz"
-    """Names of the axes x, y and z of the recording."""
-    fields: Mapping[str, str] = field(default_factory=dict)
-    """Datasets of conditioning fields and the names of their components."""
+    grid: str = ""  # names of the coordinates, {} for x, y or z; their lengths decide the order of the axes
+    axis_names: str = "xyz"  # names of the axes x, y and z of the recording
+    fields: Mapping[str, str] = field(default_factory=dict)  # datasets of conditioning fields and their components
     scalars: Callable[[h5py.Group, int], Sequence[Mapping[str, float]]] = lambda group, count: [{}] * count
     """(group, trajectories) -> conditioning numbers of each."""
     groups: Callable[[h5py.File], list[tuple[str, h5py.Group]]] = lambda file: [("", file)]
     """(split, group) for each group that is a recording."""
-    runs: bool = False
-    """Whether each dataset is a trajectory, next to its coordinates; else all are channels of the same ones."""
-    test_share: int = 0
-    """n: the first n-th of the trajectories is the test set."""
-    steady: bool = False
-    """Whether steady problems share the layout, with one state each."""
+    runs: bool = False  # whether each dataset is a trajectory, next to its coordinates; else all are its channels
+    test_share: int = 0  # n: the first n-th of the trajectories is the test set
+    steady: bool = False  # whether steady problems share the layout, with one state each
     complete: Callable[[h5py.File, Recording], Recording] = lambda file, recording: recording
     """Adds what only the code of a layout knows."""
 
