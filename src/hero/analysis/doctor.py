@@ -206,7 +206,6 @@ def axis_facts(given: Sequence[Axis], recording: Recording) -> tuple[AxisFacts, 
 
 
 def scalar_ranges(recording: Recording) -> tuple[ScalarRange, ...]:
-    """Each conditioning number."""
     values = {name: [one.scalars[name] for one in recording.trajectories] for name in recording.scalar_names}
     return tuple(ScalarRange(name=name, low=min(v), high=max(v), values=len(set(v))) for name, v in values.items())
 

@@ -104,7 +104,6 @@ class RunDiagnosis(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> str:
-        """One paragraph."""
         return " ".join([*findings(self), *remedies(self)])
 
 

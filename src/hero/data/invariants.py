@@ -204,7 +204,6 @@ class Invariant:
 
     @property
     def title(self) -> str:
-        """The quantity in words."""
         name = " + ".join(self.channels)
         return {
             "mean": f"mean of {name}",

@@ -41,12 +41,10 @@ class Source:
 
     @property
     def dims(self) -> int:
-        """Axes of space."""
         return len(self.space)
 
     @property
     def channels(self) -> int:
-        """Number of quantities."""
         return len(self.channel_names)
 
     @property

@@ -111,13 +111,7 @@ class Trajectories:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether all states are at hand."""
         return True
-
-    @property
-    def is_conditioned(self) -> bool:
-        """Whether there is a μ or a forcing."""
-        return self.mu is not None or self.forcing is not None
 
     @property
     def device(self) -> torch.device:

@@ -36,7 +36,6 @@ class Batch:
     share: Share | None = None  # the part of the batch that this is; None: all
 
     def rows(self, part: slice) -> Batch:
-        """Some of the windows."""
         context, index = self.context.each(lambda values: values[part]), self.index
         return replace(self, context=context, truth=self.truth[part], index=None if index is None else index[part])
 

@@ -50,7 +50,6 @@ class Prediction:
 
     @property
     def complete(self) -> bool:
-        """Whether all steps were made."""
         return self.shape[1] == self.steps
 
 
@@ -113,7 +112,6 @@ class RolloutWriter:
         self.errors = StreamedErrors(self.norm)
 
     def into(self, path: Path) -> Prediction:
-        """Write the rollout to `path`."""
         check_output(path, self.shape)
         self.step = self.operator.stepper_for(self.shape[0], self.steps)
         clock, interrupted, made = time.perf_counter(), False, 0

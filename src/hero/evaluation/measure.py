@@ -135,7 +135,6 @@ class Trained:
 
     @cached_property
     def model(self) -> nn.Module:
-        """G_θ with the best weights."""
         return self.run.operator(self.device)
 
     @cached_property

@@ -48,7 +48,6 @@ class Scoring:
 
     @property
     def title(self) -> str:
-        """The measure as it is printed."""
         return TITLES[self.measure]
 
     @property

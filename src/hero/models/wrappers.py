@@ -51,7 +51,7 @@ class Normalised(Wrapper):
         mean, std = data.statistics()[:2]
         self.mean.copy_(mean)
         self.std.copy_(channel_scale(mean, std))
-        if data.is_conditioned:
+        if self.conditioning:
             mean, std = data.mu_moments()
             self.mu_mean.copy_(mean)
             self.mu_std.copy_(std)

@@ -84,12 +84,10 @@ def in_time(trajectory: Trajectory, frames: int, view: Callable[[Series, slice],
 
 
 def shortened(trajectory: Trajectory, frames: int) -> Trajectory:
-    """The first `frames` states of a trajectory."""
     return in_time(trajectory, frames, lambda read, wanted: read(slice(*wanted.indices(frames))))
 
 
 def strided(trajectory: Trajectory, stride: int) -> Trajectory:
-    """Every n-th state of a trajectory."""
     frames = -(-trajectory.frames // stride)
 
     def view(read: Series, wanted: slice) -> np.ndarray:
@@ -146,7 +144,6 @@ class Recording:
 
     @property
     def scalar_names(self) -> tuple[str, ...]:
-        """The conditioning numbers."""
         return tuple(self.trajectories[0].scalars) if self.trajectories else ()
 
 

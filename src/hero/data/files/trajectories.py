@@ -73,10 +73,6 @@ class FileTrajectories(Trajectories):
         return False
 
     @property
-    def is_conditioned(self) -> bool:
-        return bool(self.condition or self.recording.series_names)
-
-    @property
     def device(self) -> torch.device:
         return self.target
 

@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +26,7 @@ from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray, kept
 from hero.data.formats.named import COORDINATES, read_named
 from hero.data.formats.slabs import Slab, in_turn
-from hero.errors import HeroError, install_hint
+from hero.errors import HeroError, install_hint, optional
 
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of torch.save before version 1.6
 IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM")  # first bytes of PNG, JPEG, TIFF and BMP
@@ -184,10 +183,9 @@ def _is_number(word: bytes) -> bool:
     return True
 
 
-def needs(path: Path, module: str, extra: str) -> None:
-    """Refuse a file that a missing library reads."""
-    if find_spec(module) is None:
-        raise HeroError(f"{path} needs {module} to be read; {install_hint(extra)}.")
+def needs(path: Path, module: str, extra: str) -> Any:
+    """The library that reads a file."""
+    return optional(module, f"{path} needs {module} to be read; {install_hint(extra)}.")
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -70,10 +69,7 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
         with path.open("rb") as file:
             head = file.read(8)
     engine = "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
-    for module in ("xarray", engine):
-        needs(path, module, "xarray")
-    import xarray
-
+    xarray, _ = (needs(path, module, "xarray") for module in ("xarray", engine))
     arguments: dict[str, Any] = {"engine": engine, "chunks": None, "cache": False}
     arguments |= {"consolidated": False} if engine == "zarr" else {}
     source = _store(path) if engine == "zarr" else path
@@ -100,9 +96,7 @@ def _store(path: Path) -> Any:
 
 def open_zarr(path: Path) -> Any:
     """An xarray.Dataset, or a dict of arrays where dimensions have no names."""
-    needs(path, "zarr", "xarray")
-    import zarr
-
+    zarr = needs(path, "zarr", "xarray")
     opened = zarr.open(_store(path), mode="r")
     arrays = {"u": opened} if hasattr(opened, "shape") else dict(opened.arrays())
     for name, array in arrays.items():
@@ -159,10 +153,14 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers, *series)]
 
     def slab(name: str) -> Slab:
-        array, dimensions = _array(path, numeric[name]), numeric[name].dims
+        array, dimensions, unit = _array(path, numeric[name]), numeric[name].dims, numeric[name].attrs.get("units", "")
+        own = [level for level in levels if level in dimensions]
+        values = [dataset[level].values if level in dataset.coords else range(dataset.sizes[level]) for level in own]
+        labels = [[f"{n:g}" if np.issubdtype(type(n), np.number) else str(n) for n in line] for line in values]
         on_grid = points if set(space) <= set(dimensions) else {}
         axes = "".join(letters[dimension] for dimension in dimensions)
-        return Slab(array, axes, on_grid, tuple(level_channels(dataset, name, levels)))
+        channels = (Channel("_".join([name, *place]), str(unit)) for place in product(*labels))
+        return Slab(array, axes, on_grid, tuple(channels))
 
     dt, unit, times = times_of(dataset, time)
     return recording_of(
@@ -200,14 +198,6 @@ def letters_of(path: Path, dataset: Any) -> dict[str, str]:
         )
     letters = {"t": time, "xyz": space, "b": rows, COMPONENTS: levels}
     return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
-
-
-def level_channels(dataset: Any, name: str, levels: Sequence[str]) -> list[Channel]:
-    own = [level for level in levels if level in dataset[name].dims]
-    values = [dataset[level].values if level in dataset.coords else range(dataset.sizes[level]) for level in own]
-    labels = [[f"{n:g}" if np.issubdtype(type(n), np.number) else str(n) for n in line] for line in values]
-    unit = str(dataset[name].attrs.get("units", ""))
-    return [Channel("_".join([name, *place]), unit) for place in product(*labels)]
 
 
 def times_of(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:

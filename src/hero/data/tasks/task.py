@@ -60,7 +60,6 @@ class Task:
 
     @property
     def space(self) -> tuple[int, ...]:
-        """Grid points per axis."""
         return (self.resolution,) * self.dims
 
     def source(self) -> Source:

@@ -85,7 +85,6 @@ class Box(Geometry):
 
     @property
     def wraps(self) -> tuple[bool, ...]:
-        """Whether each axis is periodic."""
         return self.periodic or (True,) * len(self.space)
 
     def transform(self) -> Transform:
