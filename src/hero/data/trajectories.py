@@ -245,10 +245,7 @@ def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectorie
 
 def streamed_moments(parts: Iterable[Tensor], correction: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel, one part (trajectory, time, channel, *space) at a time.
-
-    `mask` (channel, *space) is true at the points that count. Data in memory and data in a file take this one path, so
-    that both give the same bits.
-    """
+    `mask` (channel, *space) is true at the points that count. Data in memory and in files give the same bits."""
     count, total, squares = torch.zeros(()).double(), torch.zeros(()).double(), torch.zeros(()).double()
     for part in parts:
         values = part.double().movedim(2, 0)  # (channel, trajectory, time, *space)

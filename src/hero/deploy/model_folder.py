@@ -128,7 +128,17 @@ class Operator(nn.Module):
         cls, name: str | Path, model: nn.Module | None = None, trust_code: bool = False, **download: Any
     ) -> Operator:
         """Open a model folder, or download one; `download` are options of huggingface_hub.snapshot_download."""
-        return open_model(Path(name) if Path(name).is_dir() else downloaded(str(name), download), model, trust_code)
+        path = Path(name)
+        if not path.is_dir():
+            sentence = f"there is no folder {name}; a download needs {install_hint('hub')}."
+            hub, parts = optional("huggingface_hub", sentence), [WEIGHTS, CONFIG, README]
+            try:
+                path = Path(hub.snapshot_download(str(name), allow_patterns=parts, **download))
+            except Exception as error:  # of the network, of the name or of the permissions
+                raise HeroError(
+                    f"{name} is neither a folder nor a repository ({reason_of(error)}); check the name."
+                ) from error
+        return open_model(path, model, trust_code)
 
     def push_to_hub(self, name: str, **options: Any) -> None:
         """Upload the model folder; `options` are those of huggingface_hub.create_repo."""
@@ -157,17 +167,6 @@ def write_parts(folder: Path, about: FolderConfig, weights: dict[str, Tensor]) -
     save_weights(folder / WEIGHTS, weights, {"step": about.card.step})
     write_atomic(folder / README, card_text(about).encode())
     about.write(folder / CONFIG)  # last: its presence says that the folder is complete
-
-
-def downloaded(repository: str, options: dict[str, Any]) -> Path:
-    sentence = f"there is no folder {repository}; a download needs {install_hint('hub')}."
-    hub = optional("huggingface_hub", sentence)
-    try:
-        return Path(hub.snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
-    except Exception as error:  # of the network, of the name or of the permissions
-        raise HeroError(
-            f"{repository} is neither a folder nor a repository ({reason_of(error)}); check the name."
-        ) from error
 
 
 def find_model(name: Any, runs: Path) -> Path:

@@ -148,22 +148,18 @@ def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
     It appears under its name when the block ends without an error."""
     check_output(path, shape)
     if path.suffix in ARRAYS:
-        yield from _arrays(path, shape)
+        output = Output([np.empty(shape, np.float32)], together=True)
+        yield output
+        made = output.arrays[0][:, : output.written]
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            if path.suffix == ".npy":
+                np.save(file, made, allow_pickle=False)
+            else:
+                np.savez(file, allow_pickle=False, prediction=made)
     elif path.suffix == ZARR:
         yield from _store(path, shape, about, chunk)
     else:
         yield from _hdf5(path, shape, about, chunk)
-
-
-def _arrays(path: Path, shape: tuple[int, ...]) -> Iterator[Output]:
-    values = np.empty(shape, np.float32)
-    output = Output([values], together=True)
-    yield output
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        if path.suffix == ".npy":
-            np.save(file, values[:, : output.written], allow_pickle=False)
-        else:
-            np.savez(file, allow_pickle=False, prediction=values[:, : output.written])
 
 
 def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:

@@ -169,10 +169,7 @@ def changed_task(
     config: RunConfig, settings: Mapping[str, Any], data_dir: Path, device: torch.device | str = "cpu"
 ) -> Task:
     """The run's task with other settings; on another grid its trajectories begin at the same functions.
-
-    A chaotic warm-up on another grid, or with another time step, would end somewhere else: states are drawn and warmed
-    up on the grid of the run, and resampled.
-    """
+    These are warmed up on the grid of the run and resampled: a chaotic warm-up on another one ends somewhere else."""
     own = config.source.task
     if own is None:
         raise HeroError(

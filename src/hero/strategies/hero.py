@@ -119,10 +119,7 @@ class HeroStrategy(RelativeStrategy):
 
 class FixedWeightStrategy(RelativeStrategy):
     """The control of HERO: the same schedule with α replaced by a constant, L = L_roll + λ_s α₀ D(τ_θ, τ_*).
-
-    A gain of HERO over this strategy is the effect of history; a gain of this one over push_forward is the effect of
-    the added distance term alone.
-    """
+    HERO's gain over it is the effect of history, its own gain over push_forward that of the added distance alone."""
 
     title: ClassVar[str] = "Fixed weight"
     suffix: ClassVar[str | None] = "-fixed"

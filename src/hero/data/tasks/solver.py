@@ -107,11 +107,8 @@ def _contour_mean(f: Callable[[Tensor], Tensor], z: Tensor, points: int = 32) ->
 
 
 class SpectralStepper:
-    """Advance u_t = L u + N(u) by `dt`, in `substeps` equal internal steps.
-
-    `linear` is the symbol of L in rfft layout. `nonlinear` maps modes to modes; None selects the exact exponential, for
-    which substeps make no difference and are skipped.
-    """
+    """Advance u_t = L u + N(u) by `dt`, in `substeps` equal internal steps; `linear` is the symbol of L (rfft layout).
+    `nonlinear` maps modes to modes; None selects the exact exponential, in which substeps make no difference."""
 
     def __init__(
         self,

@@ -176,11 +176,8 @@ def members(task: Task, split: Split) -> list[tuple[Task, list[int]]]:
 
 @contextlib.contextmanager
 def _worker_threads() -> Iterator[ThreadPoolExecutor]:
-    """As many threads as torch may use, each with single-threaded operations.
-
-    The operations are short, so that trajectories side by side scale where threads inside an operation do not; on a
-    busy machine the latter also wait for each other, which measured up to a hundred times slower.
-    """
+    """As many threads as torch may use, each with single-threaded operations: trajectories side by side scale.
+    Threads inside of these short operations do not; on a busy machine they measured up to a hundred times slower."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
