@@ -124,12 +124,12 @@ def other_source(
         return files.source() if isinstance(files, FileSettings) else own, files.split(split)
     sizes = config.data.model_dump() if isinstance(config.data, DataSettings) else {}
     part = DataSettings.from_values("data", {**sizes, **data}, Facts()).split(split)
+    changed = {key: value for key, value in task.items() if key != "name"}
     if own.task and task.get("name", own.name) == own.name:
-        changed = {key: value for key, value in task.items() if key != "name"}
         return changed_task(config, changed, data_dir, device).source(), part
     if "name" not in task:
         raise HeroError(f"{own.title} is data from files and has no task.{next(iter(task))}; set task.name as well.")
-    return get_task(task["name"], {key: value for key, value in task.items() if key != "name"}).source(), part
+    return get_task(task["name"], changed).source(), part
 
 
 def check_channels(own: Source, other: Source, run: str) -> None:

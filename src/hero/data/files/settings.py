@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from hero.config import Facts, Settings, setting
-from hero.config.settings import Words, flagged
+from hero.config.settings import Words, flagged, words
 from hero.data.files import selection
 from hero.data.files.checks import UnfitError, problems, tidy
 from hero.data.files.handed import is_as_given
@@ -33,14 +33,9 @@ from hero.errors import HeroError
 HASHED = 2**20  # bytes at either end of a file that its fingerprint covers, in addition to its size
 
 
-def one_or_list(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(one_or_list)]
-Floats = Annotated[tuple[float, ...], BeforeValidator(one_or_list)]
-Ints = Annotated[tuple[int, ...], BeforeValidator(one_or_list)]
-Bools = Annotated[tuple[bool, ...], BeforeValidator(one_or_list)]
+Floats = Annotated[tuple[float, ...], BeforeValidator(words)]
+Ints = Annotated[tuple[int, ...], BeforeValidator(words)]
+Bools = Annotated[tuple[bool, ...], BeforeValidator(words)]
 
 
 class FileSettings(Settings):
@@ -75,10 +70,10 @@ class FileSettings(Settings):
     )
     format: str = setting("", "Found: the layout of the file.", found=True)
     channels: Words = setting((), "Found: the names of the channels; set them to rename.", carried=True, found=True)
-    units: Texts = setting((), "Found: their units.", found=True)
+    units: Words = setting((), "Found: their units.", found=True)
     time_unit: str = setting("", "Found: the unit of dt.", found=True, identity=False)
     axes: Words = setting((), "Found: the names of the axes.", found=True)
-    axis_units: Texts = setting((), "Found: their units.", found=True, identity=False)
+    axis_units: Words = setting((), "Found: their units.", found=True, identity=False)
     axis_first: Floats = setting((), "Found: the first coordinate of each axis.", found=True, identity=False)
     axis_last: Floats = setting((), "Found: the last coordinate of each axis.", found=True, identity=False)
     space: Ints = setting((), "Found: grid points per axis.", found=True)
