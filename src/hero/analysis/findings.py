@@ -161,14 +161,14 @@ def duplicates(facts: Examined) -> Answers:
             yield "note", text, "remove the copies"
 
 
-def constant_channels(facts: Examined) -> Answers:
+def constant_channel(facts: Examined) -> Answers:
     if facts.constant:
         names = ", ".join(facts.recording.channels[c].name for c in facts.constant)
         command = f": {facts.typed(facts.fields)}" if facts.fields else ""
         yield "note", f"constant: {names}", f"leave it out{command}"
 
 
-def jumps(facts: Examined) -> Answers:
+def jump(facts: Examined) -> Answers:
     """A step that is much larger than its neighbours betrays missing frames."""
     for i, one in enumerate(facts.scan.changes()):
         known = one[np.isfinite(one) & (one > STEADY)]
@@ -216,7 +216,7 @@ def resolution(facts: Examined) -> Answers:
         yield "note", f"under-resolved: {share} in the upper third of the wavenumbers", advice
 
 
-def enough(facts: Examined) -> Answers:
+def trajectories(facts: Examined) -> Answers:
     count = len(facts.recording.trajectories)
     if count == 1:
         yield "note", "one trajectory", "it is split in time: test states continue the training states"
@@ -225,19 +225,9 @@ def enough(facts: Examined) -> Answers:
         yield "note", f"only {count} trajectories", advice
 
 
-QUESTIONS: dict[str, Callable[[Examined], Answers]] = {
-    "coordinates": coordinates,
-    "steady": steady,
-    "leakage": leakage,
-    "duplicates": duplicates,
-    "constant channel": constant_channels,
-    "jump": jumps,
-    "step size": step_size,
-    "decay": decay,
-    "resolution": resolution,
-    "trajectories": enough,
-}
-"""By kind; a question is not asked where a problem of its kind answers it."""
+QUESTIONS: tuple[Callable[[Examined], Answers], ...] = (coordinates, steady, leakage, duplicates, constant_channel)
+QUESTIONS += (jump, step_size, decay, resolution, trajectories)
+"""Each has the name of its kind of answers, and is not asked where a problem of this kind answers it."""
 CHECKED = ("finite", "time step", "length")  # what else has been looked at where training takes the file
 
 
@@ -245,7 +235,8 @@ def findings(facts: Examined) -> list[Finding]:
     """Every answer: problems first, then warnings and notes, then what was looked at without a finding."""
     found = list(problems(facts))
     refused = {one.kind for one in found}
-    for kind, ask in QUESTIONS.items():
+    for ask in QUESTIONS:
+        kind = ask.__name__.replace("_", " ")
         if kind not in refused:
             answers = [Finding(kind=kind, mark=mark, text=text, advice=advice) for mark, text, advice in ask(facts)]
             found += answers or [Finding(kind=kind, mark="ok")]

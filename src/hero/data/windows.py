@@ -71,17 +71,13 @@ class Batches:
         self._generator = Generator(device=data.device)
 
     def __call__(self, step: int) -> Batch:
-        """The batch of update `step`, with a generator seeded for that step."""
+        """The batch of update `step`: its windows follow from it alone, and its generator is seeded as it is made."""
         return self._batch(step, self._read(step))
 
     @contextmanager
     def ahead(self, steps: Iterable[int]) -> Iterator[Iterator[Batch]]:
-        """The batches of these updates, one after the other.
-
-        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context. A call for
-        each update gives the same bits: the update alone decides on the windows, and the generator is seeded when the
-        batch is handed out.
-        """
+        """The batches of these updates, one after the other, with the same bits as by a call for each.
+        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context."""
         if self.data.is_in_memory:
             yield map(self, steps)
             return

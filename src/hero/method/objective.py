@@ -235,7 +235,9 @@ def total_loss(
     inputs: CandidateInputs | None,
 ) -> tuple[Tensor, ...]:
     """L_total, and what `RelativeTerm` holds: stages 2 to 5 as one function of tensors, which can be compiled.
-    `weight` is λ_s, None for L_roll alone; `inputs` are prepared ones, None where no history is compared with."""
+
+    `weight` is λ_s, None for L_roll alone; `inputs` are prepared ones, None where no history is compared with.
+    """
     tau = TrajectoryErrors(unroll(model, context, true.states.shape[1]), true)
     loss = tau.D.mean() if hero.absolute is None else hero.absolute(tau.states, true.states)
     if weight is None or hero.relative is None:

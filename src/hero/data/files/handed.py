@@ -1,8 +1,7 @@
 """Data of a Python session as a file: stored once, named by its content, so that resuming finds it.
 
 Arrays, lists, torch Datasets and DataLoaders become arrays. What names its axes (xarray, pandas) becomes a NetCDF file,
-which is read as any other, so that names, units and coordinates stay. No library is imported unless one of its objects
-is there.
+which is read as any other, so that names, units and coordinates stay.
 """
 
 from __future__ import annotations
