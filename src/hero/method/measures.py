@@ -109,10 +109,7 @@ def apebench_nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 @measure(diverged=0.0)
 def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """⟨û_{t,c}, u_{t,c}⟩ / (‖û_{t,c}‖₂ ‖u_{t,c}‖₂), no mean removed, averaged over channels.
-
-    The value is 0, "knows nothing", from divergence on and for a channel where only one of the two fields vanishes; it
-    is 1 where both vanish.
-    """
+    It is 0, "knows nothing", from divergence on and for a channel where one of the fields vanishes, 1 where both do."""
     u_hat, u = norm.physical(u_hat).flatten(2), norm.physical(u).flatten(2)
     # Each field is scaled to norm 1 first: the product of two norms would underflow for strongly decayed states.
     size_hat, size = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)

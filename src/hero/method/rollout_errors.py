@@ -29,11 +29,8 @@ def rollout_errors(
     norm: Norm | None = None,
     measures: Sequence[Measure] = (),
 ) -> dict[str, Tensor]:
-    """Roll out from the first states (H of them) of each trajectory of `data`.
-
-    Returns the values (batch, steps) of every measure that the metrics of the `norm` and `more` need, or of `measures`
-    alone, on the CPU, by name.
-    """
+    """Roll out from the first H states of each trajectory of `data`: values (batch, steps) by the name of a measure,
+    on the CPU, of all measures that the metrics of the `norm` and `more` need, or of `measures` alone."""
 
     def predict(part: Trajectories) -> Tensor:
         with torch.no_grad():

@@ -93,10 +93,7 @@ class RecurrentSettings(Settings):
 
 class Recurrent(Strategy[RecurrentSettings]):
     """RNO (Ye, Zhang and Wang 2025): L = (1/N) Σ_{n=1..N} ℓ(û_n, u_n) with û_0 = u_0 and û_n = G_θ(û_{n-1}).
-
-    The loss is push-forward's; it differs in the length of its windows, up to a whole trajectory, at a memory
-    that does not grow with the activations, because they are recomputed in the backward pass.
-    """
+    It is push-forward's loss on longer windows, up to a whole trajectory, and recomputes activations to save memory."""
 
     title: ClassVar[str] = "RNO"
     suffix: ClassVar[str | None] = "-RNO"

@@ -187,10 +187,7 @@ def shell_power(
     state: np.ndarray, periodic: Sequence[bool], extents: Sequence[float] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ_{|k| in shell} |û_k|² of (channel, *space): (channel, shells), and the coefficients of each shell.
-
-    Shells end with the largest wavenumber that every axis resolves; with the rest they sum to the mean square. The
-    transforms are fast ones, for grids of any size; `Modes` has the matrix products that training compiles.
-    """
+    Shells end with the largest wavenumber that every axis resolves. Transforms are fast ones, for grids of any size."""
     from scipy.fft import dctn, fftn  # training needs torch and numpy alone
 
     space = state.shape[1:]
