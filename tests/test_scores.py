@@ -106,13 +106,14 @@ def test_where_a_prediction_begins(pair: tuple[Path, Path, np.ndarray, np.ndarra
     assert found.metrics["nrmse@4"] == pytest.approx(naive(made[:, 3:7], truth[:, 3:7])["nrmse@4"], rel=1e-9)
 
 
-def test_masks_and_divergence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("land", [np.nan, -9999])
+def test_masks_and_divergence(land: float, tmp_path: Path) -> None:
     """Land is NaN in the truth from the start and counts in neither; NaN elsewhere in the prediction is divergence."""
     generator = np.random.default_rng(1)
     truth = generator.standard_normal((2, 6, 1, 9)).astype(np.float32)
     made = truth + np.float32(0.01)
     made[1, 3, 0, 5] = np.nan
-    truth[..., :2] = np.nan
+    truth[..., :2] = land
     files = stored(tmp_path / "m.h5", made[:, 1:]), stored(tmp_path / "t.h5", truth)
     score = score_files(*files)[0]
     assert score.metrics["diverged"] == 1

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from hero.data.files.checks import stand_in
 from hero.errors import HeroError
 
 CONSTANT = 1e-6
@@ -220,8 +221,11 @@ def states_of(value: Any, layout: str, dims: int) -> Tensor:
 
 
 def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectories:
-    """Trajectories whose points with NaN in every state are masked and hold the mean of the others.
+    """Trajectories whose points with NaN (or a number for it) in every state are masked and hold the others' mean.
     HeroError where other values are not finite."""
+    channels = states.flatten(0, 1).movedim(1, 0).cpu().double()
+    numbers = torch.tensor([stand_in(channel.numpy()) for channel in channels], dtype=torch.float64)
+    states = torch.where(states == numbers.to(states).reshape(-1, *(1,) * (states.dim() - 3)), torch.nan, states)
     outside = states.isnan().double().mean(dim=(0, 1)) > 0.5
     for found, fault in (
         (~states.isfinite() & ~outside, "is not finite in"),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
 from hero.data import Source
+from hero.data.files.checks import sample, without_stand_ins
 from hero.data.files.recording import Recording, Trajectory
 from hero.data.files.selection import matched_channels, selected
 from hero.data.files.settings import FileSettings
@@ -68,7 +69,10 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
     than the truth begins at step 1; one of the same length has its first state left out if it is the given one.
     `layout` names the axes of bare arrays.
     """
-    made, true = open_recording(prediction, layout), open_recording(truth, layout)
+    made, true = (
+        without_stand_ins(found, [part.values for part in sample(found)])[0]
+        for found in (open_recording(prediction, layout), open_recording(truth, layout))
+    )
     for what, ours, theirs, remedy in (
         ("points", made.space, true.space, "resample one of them"),
         ("trajectories", (len(made.trajectories),), (len(true.trajectories),), "give the same ones"),

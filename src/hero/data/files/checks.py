@@ -100,21 +100,52 @@ def tidy(recording: Recording) -> Recording:
             f"{named(recording)} has states of shape {found}, but its channels and coordinates say {announced}; "
             "correct the coordinates, or name the order of its axes."
         )
-    recording, states = _masked(recording, sampled)
+    recording, states = _masked(*without_stand_ins(recording, sampled))
     return recording if recording.points is not None else decide_boundaries(recording, states)
+
+
+def without_stand_ins(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Recording, Sequence[np.ndarray]]:
+    """The recording and its sampled states with NaN for a number that stands for it undeclared, as -9999; noted."""
+    numbers = np.array([stand_in(channel) for channel in np.concatenate(sampled).swapaxes(0, 1)])
+    if np.isnan(numbers).all():
+        return recording, sampled
+
+    def with_nan(values: np.ndarray, channels: Sequence[int]) -> np.ndarray:
+        each = numbers[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
+        return np.where(values == each, values.dtype.type(np.nan), values)
+
+    def read(trajectory: Trajectory, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        return with_nan(trajectory.read(frames, channels), channels)
+
+    named_numbers = zip(recording.channels, numbers, strict=True)
+    notes = [f"{channel.name}: {n:g} is taken for a missing value." for channel, n in named_numbers if not np.isnan(n)]
+    trajectories = [replace(one, read=partial(read, one)) for one in recording.trajectories]
+    recording = replace(recording, trajectories=trajectories, notes=(*recording.notes, *notes))
+    return recording, [with_nan(part, range(len(numbers))) for part in sampled]
+
+
+def stand_in(states: np.ndarray) -> float:
+    """The number that stands for a missing value in states of one channel; NaN if there is none.
+    At some points every state is this number, at the others the states differ, and by far less than from it."""
+    still = (states == states[0]).all(axis=0)
+    if not still.any() or still.all():
+        return math.nan
+    numbers, counts = np.unique(states[0][still], return_counts=True)
+    number = float(numbers[counts.argmax()])
+    others = states[np.isfinite(states) & (states != number)].astype(np.float64)
+    middle = np.median(others) if others.size else 0.0
+    reach = np.abs(others - middle).max(initial=0)
+    return number if 0 < FAR_OUT * reach <= abs(number - middle) else math.nan
 
 
 def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Recording, list[np.ndarray]]:
     """The recording and its sampled states in float64, with a mask.
 
     Points that are NaN in every sampled state are outside of the domain, as land is of an ocean. They are read as the
-    mean of the others, so that what looks at whole fields meets no cliff. A number that stands for a missing value and
-    that the file does not declare, as -9999, is taken for NaN.
+    mean of the others, so that what looks at whole fields meets no cliff.
     """
     states = np.concatenate(sampled).astype(np.float64)  # (state, channel, *space)
-    stand_ins = np.array([stand_in(channel) for channel in states.swapaxes(0, 1)])
-    missing = _is_missing(states, stand_ins)
-    states[missing] = np.nan
+    missing = np.isnan(states)
     outside = np.logical_and.reduce(missing)
     for c in range(len(outside)):  # NaN in every state, nowhere in all: a mask that moves, found where it leaves this
         if not outside[c].any() and missing[:, c].reshape(len(states), -1).any(axis=1).all():
@@ -126,42 +157,17 @@ def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Record
 
     def filled(values: np.ndarray, channels: Sequence[int]) -> np.ndarray:
         """NaN where a state has a value outside, because then the mask moves."""
-        chosen, nan = list(channels), values.dtype.type(np.nan)
-        filling = fill[chosen].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
-        missing = _is_missing(values, stand_ins[chosen])
-        return np.where(outside[chosen], np.where(missing, filling, nan), np.where(missing, nan, values))
+        filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
+        return np.where(outside[list(channels)], np.where(np.isnan(values), filling, values.dtype.type(np.nan)), values)
 
     def read(trajectory: Trajectory, frames: slice, channels: Sequence[int]) -> np.ndarray:
         return filled(trajectory.read(frames, channels), channels)
 
     trajectories = [replace(one, read=partial(read, one)) for one in recording.trajectories]
     names = [channel.name for channel, part in zip(recording.channels, outside, strict=True) if part.any()]
-    said = " or ".join(["NaN", *(f"{number:g}" for number in np.unique(stand_ins[~np.isnan(stand_ins)]))])
-    note = (
-        f"{', '.join(names)}: {outside.mean():.1%} of the points are {said} in every state and are left out (a mask)."
-    )
+    note = f"{', '.join(names)}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
     recording = replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
     return recording, [filled(part, range(len(fill))).astype(np.float64) for part in sampled]
-
-
-def stand_in(states: np.ndarray) -> float:
-    """The number that stands for a missing value in states of one channel; NaN if there is none.
-    At some points every state is this number, at the others the states differ, and by far less than from it."""
-    still = (states == states[0]).all(axis=0)
-    if not still.any() or still.all():
-        return math.nan
-    numbers, counts = np.unique(states[0][still], return_counts=True)
-    number = numbers[counts.argmax()]
-    others = states[np.isfinite(states) & (states != number)]
-    middle = np.median(others) if others.size else 0.0
-    reach = np.abs(others - middle).max(initial=0)
-    return float(number) if 0 < FAR_OUT * reach <= abs(number - middle) else math.nan
-
-
-def _is_missing(values: np.ndarray, stand_ins: np.ndarray) -> np.ndarray:
-    """Where values (…, channel, *space) are NaN or what stands for it in their channel."""
-    each = stand_ins.reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
-    return np.isnan(values) | (values == each)
 
 
 def problems(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
