@@ -206,7 +206,7 @@ class GivenLoss:
     """A function (prediction, truth) -> number that was handed over in Python; looked up when it is computed."""
 
     name: str
-    Settings: ClassVar[Any] = Placed("hero.config.settings:Settings")
+    Settings = Placed("hero.config.settings:Settings")  # with an annotation the dataclass would import it
 
     def of(self, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> GivenLoss:
         return self
