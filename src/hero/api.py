@@ -293,10 +293,7 @@ def plain(value: Any) -> Any:
 def test_trajectories(
     data: Any, data_dir: Path, values: Mapping[str, Any], forcing: Any, history: int
 ) -> tuple[Trajectories, Norm]:
-    """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm.
-
-    The norm takes its statistics from the training split where there is one, else from the data themselves.
-    """
+    """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm."""
     data, names = unpacked(data), list[str]()
     if forcing is not None:
         data, names = with_forcing(data, forcing)

@@ -17,8 +17,7 @@ from rich.text import Text
 from hero.errors import visible
 from hero.ranks import RANKS
 
-PIPE_WIDTH = 160
-"""Columns of a pipe or file unless $COLUMNS says otherwise: room for every table with whole names."""
+PIPE_WIDTH = 160  # columns of a pipe or file unless $COLUMNS says otherwise: room for every table with whole names
 
 
 class VisibleConsole(Console):

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
-DISTRIBUTION = "hero-operators"
-"""The name that pip knows; the module and the command are `hero`."""
+DISTRIBUTION = "hero-operators"  # the name that pip knows; the module and the command are `hero`
 
 
 class HeroError(Exception):

@@ -25,16 +25,12 @@ from hero.errors import HeroError, NoPermissionError
 
 MARK = b"hero:sha256:"
 DIGITS = 16  # 64 bits: a damaged file passes once in 2^64
-UNSEALED = (MARK + b"0" * DIGITS).decode()
-"""The word that `seal` replaces."""
-FIELD = "checksum"
-"""Name of the checksum where a format asks for one."""
+UNSEALED = (MARK + b"0" * DIGITS).decode()  # the word that `seal` replaces
+FIELD = "checksum"  # name of the checksum where a format asks for one
 NEAR = 2**16  # of either end of a file: there the word is
 BLOCK = 2**20
-UNPACKED = 2**26
-"""Bytes that any file may take at once."""
-PACKED = 20
-"""Beyond that, bytes in memory for each in the file: floats of simulations pack to a third at best."""
+UNPACKED = 2**26  # bytes that any file may take at once
+PACKED = 20  # beyond that, bytes in memory for each in the file: floats of simulations pack to a third at best
 FAULT = "HERO_FAULT"
 """The variable with the point at which tests kill a process, to show that a kill there loses nothing."""
 _passed = 0

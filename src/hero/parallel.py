@@ -32,10 +32,8 @@ T = TypeVar("T")
 
 SILENT = timedelta(minutes=30)
 """How long a process waits for a number of another one; a process that ends is noticed at once."""
-WORKING = timedelta(days=7)
-"""How long the others wait while the first one solves, measures or validates."""
-STORE = "HERO_STORE"
-"""The variable with the file at which processes of one machine meet, in the place of an open port."""
+WORKING = timedelta(days=7)  # how long the others wait while the first one solves, measures or validates
+STORE = "HERO_STORE"  # the variable with the file at which processes of one machine meet, in the place of an open port
 LOST = "another process of this run has ended or is out of reach; repeat the command to continue from its checkpoint."
 
 

@@ -38,21 +38,8 @@ BACKBONES: Registry[Any] = Registry(
 SIZES: Registry[Any] = Registry(
     "size", dict.fromkeys(("small", "base", "large", "apebench", "paper_count"), "hero.models.settings:SIZES")
 )
-STUDIES: Registry[Any] = Registry(
-    "study",
-    {
-        "main": "hero.paper.studies:MAIN",
-        "complete": "hero.paper.studies:COMPLETE",
-        "recipe": "hero.paper.studies:RECIPE",
-        "ablation": "hero.paper.studies:ABLATION",
-        "ood": "hero.paper.studies:OOD",
-        "start_step": "hero.paper.studies:START_STEP",
-        "refresh": "hero.paper.studies:REFRESH",
-        "cost": "hero.paper.studies:COST",
-        "rollout_figure": "hero.paper.studies:ROLLOUT_FIGURE",
-        "landscape": "hero.paper.studies:LANDSCAPE",
-    },
-)
+OF_PAPER = "main complete recipe ablation ood start_step refresh cost rollout_figure landscape"
+STUDIES: Registry[Any] = Registry("study", {name: f"hero.paper.studies:{name.upper()}" for name in OF_PAPER.split()})
 PUBLICATIONS: Registry[Any] = Registry("publication", {"paper": "hero.paper.numbers:PAPER"})
 STUDY_FIGURES: Registry[Any] = Registry(
     "kind of figures",
@@ -94,8 +81,7 @@ PRESETS: Registry[dict[str, Any]] = Registry(
         "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
     },
 )
-RECOMMENDED = "recipe"
-"""The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
+RECOMMENDED = "recipe"  # the preset of `hero train TASK` where neither preset nor strategy nor file is named
 
 
 def key_of(data: str | None) -> str:

@@ -22,8 +22,7 @@ from hero.config.registry import command_line
 from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name, visible
 from hero.ranks import RANKS
 
-SHARED = ("train", "finetune")
-"""Commands that torchrun may start."""
+SHARED = ("train", "finetune")  # commands that torchrun may start
 EXAMPLES = """\
 Examples:
   hero train burgers                           FNO with what we recommend

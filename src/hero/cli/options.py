@@ -48,13 +48,10 @@ def option(
     make: Callable[..., Any] = typer.Option,
     **more: Any,
 ) -> Any:
-    """An option with a value; `names`, which also replace NAMES in `text`, or a function complete it.
-
-    Of several names separated by commas the last one is completed.
-    """
+    """An option with a value; `names`, which also replace NAMES in `text`, or a function complete it."""
 
     def matches(incomplete: str) -> list[str]:
-        before, comma, _ = incomplete.rpartition(",")
+        before, comma, _ = incomplete.rpartition(",")  # of several names the last one is completed
         return [name for word in known if (name := before + comma + word).startswith(incomplete)]
 
     known = () if callable(names) else names

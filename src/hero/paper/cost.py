@@ -34,12 +34,9 @@ COST_NOTE = (
     "PDE-Refiner adds 40 parameters and calls its network K + 1 times a step, about five times the latency."
 )
 """Stands next to measured costs of a 2D FNO."""
-TURNS = 5
-"""Turns that runs take while their costs are compared."""
-ROLLOUT_STEPS = 200
-"""As in the paper."""
-PIECE = ROLLOUT_STEPS // TURNS
-"""Steps of a turn."""
+TURNS = 5  # turns that runs take while their costs are compared
+ROLLOUT_STEPS = 200  # as in the paper
+PIECE = ROLLOUT_STEPS // TURNS  # steps of a turn
 
 
 class RunCost(Record):

@@ -24,8 +24,7 @@ from hero.runs.folder import Run
 from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, read_row
 from hero.study.records import Group, MetricColumn, StudyResult
 
-MARKED_STEPS = (40, 100, 160)
-"""The dashed lines of the paper's figure."""
+MARKED_STEPS = (40, 100, 160)  # the dashed lines of the paper's figure
 COLOUR_LIMITS = (0.1, 2.0)
 """Least and largest |log10 ratio| at the ends of the colour bar: an exploded checkpoint must not wash out others."""
 DIVERGED = "#4d4d4d"

@@ -20,8 +20,7 @@ from hero.study.collect import Publication
 from hero.study.records import Published
 
 KEY = ("table", "task", "backbone", "row")
-STEPS = 10_000
-"""Updates of every run of the paper."""
+STEPS = 10_000  # updates of every run of the paper
 
 SECOND_READINGS: dict[str, dict[str, Any]] = {
     "kuramoto_sivashinsky": {"task.gradient_norm": -2.0, "task.kept_mean": 1.0}  # as printed: docs/reference/tasks.md

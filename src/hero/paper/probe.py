@@ -33,8 +33,7 @@ from hero.runs.folder import Run, choose_device, load_data, with_float64
 from hero.seeding import seed_of
 from hero.strategies.hero import HeroStrategy
 
-HORIZON = 50
-"""Steps of the long-horizon risk where validation trajectories have as many."""
+HORIZON = 50  # steps of the long-horizon risk where validation trajectories have as many
 TARGET = 0.9
 """ε of the finite-step bound, as a share of J_L at the checkpoint: constants measured at one point do not reach far."""
 
@@ -91,10 +90,7 @@ def gradient(model: nn.Module, loss: Tensor) -> Tensor:
 
 
 def long_gradient(model: nn.Module, tasks: Tasks, batch: int) -> tuple[float, Tensor]:
-    """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps, `batch` tasks at a time.
-
-    One step takes all the memory of activations, whatever T_L.
-    """
+    """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps, `batch` tasks at a time."""
     risk, slope = 0.0, torch.zeros_like(vector(model.parameters()))
     for part in tasks.parts(batch):
         loss = tasks.risk(model, part, recompute=True).sum() / len(tasks.states)

@@ -37,8 +37,7 @@ TURBULENCE = ("decaying_turbulence",)
 FNO = ("fno",)
 BOTH = ("fno", "transolver")
 COMPARED_STRATEGIES = strategy_rows("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
-OWN_ROWS = ("tasks", "backbones", "loss", "seeds")
-"""Axes of a study whose rows are not one for each strategy."""
+OWN_ROWS = ("tasks", "backbones", "loss", "seeds")  # axes of a study whose rows are not one for each strategy
 ONE_LOSS = ("tasks", "backbones", "strategies", "seeds")
 
 MAIN = Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES)

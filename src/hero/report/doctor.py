@@ -27,12 +27,9 @@ from hero.study.cost.count import readable
 SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}
 VERDICTS = {"ok": "better", "note": "", "warning": "worse", "problem": "worse"}
 SNAPSHOTS = 5
-CHANNELS = 4
-"""Channels that are drawn, at most."""
-DRAWN_FRAMES = 400
-"""Frames of an image of space against time."""
-LEAST = 1e-12
-"""Smaller values are left out of the figure of a run: they are rounding."""
+CHANNELS = 4  # channels that are drawn, at most
+DRAWN_FRAMES = 400  # frames of an image of space against time
+LEAST = 1e-12  # smaller values are left out of the figure of a run: they are rounding
 
 
 def facts_table(found: Diagnosis) -> Table:

@@ -23,8 +23,7 @@ from hero.study.collect import PlannedRow, finished_row, numbers_of, published_n
 from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, StudyResult, rollout_columns
 from hero.training.loggers import plain_settings
 
-NAMED_SETTINGS = 3
-"""So many differing settings are named in a label."""
+NAMED_SETTINGS = 3  # so many differing settings are named in a label
 
 
 @dataclass(frozen=True)

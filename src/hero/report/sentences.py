@@ -19,8 +19,7 @@ from hero.runs.records import Before, Metrics, Shortfall
 from hero.study.records import Group, MetricColumn, PairedTest, StudyResult, Summary
 from hero.study.statistics import ALPHA, counted, paired_tests
 
-NAMED = 4
-"""So many of a long list are named."""
+NAMED = 4  # so many of a long list are named
 
 
 def lead(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:

@@ -23,10 +23,8 @@ GREY = "#b8b8b8"
 """Masked points, and predictions that are not finite."""
 DECAY = 20.0
 """A state that decays further than this fades out of a fixed scale; it is drawn relative to its size at each step."""
-SIGN_SHARE = 0.01
-"""The lesser sign reaches this share of the largest value where a channel counts as changing its sign."""
-FLATTEST = 4.0
-"""Largest ratio of the sides of a picture."""
+SIGN_SHARE = 0.01  # the lesser sign reaches this share of the largest value where a channel counts as changing its sign
+FLATTEST = 4.0  # largest ratio of the sides of a picture
 
 PLACES = (("lon", "x"), (), ("lat", "y"), ("height", "altitude", "depth", "z"))
 """Beginnings of the names of axes, or whole letters, from those that lie across to those that stand upright."""

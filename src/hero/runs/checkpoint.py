@@ -18,10 +18,8 @@ from hero.data.files.handles import check_stored
 from hero.errors import HeroError, NoPermissionError
 from hero.files import FIELD, UNSEALED, is_whole, reading, sealed, sealed_archive, write_atomic
 
-PREVIOUS = "previous.pt"
-"""The checkpoint before the last one."""
-LAGGED = "lagged."
-"""Before the names of the lagged operator's weights in a kept checkpoint."""
+PREVIOUS = "previous.pt"  # the checkpoint before the last one
+LAGGED = "lagged."  # before the names of the lagged operator's weights in a kept checkpoint
 
 
 def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) -> None:

@@ -16,10 +16,8 @@ from hero.runs.stored import StoredRun, is_run
 from hero.strategies.settings import TrainSettings, stage_lengths
 
 STEPS = 2000
-WARMUP = 0.05
-"""Share of the updates."""
-LR_SHARE = 0.1
-"""Share of the optimizer's default learning rate: large updates would undo what the weights know."""
+WARMUP = 0.05  # share of the updates
+LR_SHARE = 0.1  # share of the optimizer's default learning rate: large updates would undo what the weights know
 
 
 def finetune_config(

@@ -32,16 +32,13 @@ from hero.models.wrappers import Wrapper
 from hero.runs.checkpoint import read_safetensors, weights_of
 from hero.strategies import TrainSettings
 
-NESTED = ("state_dict", "model_state_dict", "model")
-"""Where checkpoints of other libraries keep their tensors."""
+NESTED = ("state_dict", "model_state_dict", "model")  # where checkpoints of other libraries keep their tensors
 IN_FOLDER = ("model.safetensors", "*.safetensors", "pytorch_model.bin", "*_state_dict.pt")
 """Files of weights in folders of runs, Accelerate, Hugging Face and neuralop; the first that there is counts."""
 PREFIX = r"(?:module|model)\."
 WRAPPED = re.compile(f"^(?:{PREFIX})+")
-COMPILED = "_orig_mod."
-"""In names of modules that torch.compile has wrapped, at any place."""
-NAMED = 3
-"""So many names of each kind are listed."""
+COMPILED = "_orig_mod."  # in names of modules that torch.compile has wrapped, at any place
+NAMED = 3  # so many names of each kind are listed
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
 
 

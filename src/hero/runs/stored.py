@@ -13,8 +13,7 @@ from hero.files import file_hash, is_whole
 from hero.runs.log import Log
 from hero.runs.records import Before, Errors, Metrics
 
-CONFIG = "config.toml"
-"""The file that makes a folder the folder of a run."""
+CONFIG = "config.toml"  # the file that makes a folder the folder of a run
 
 
 class StoredRun:

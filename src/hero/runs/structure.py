@@ -23,10 +23,8 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import load_data
 from hero.strategies.base import norm_of
 
-SURVEYED = 2**28
-"""Bytes of trajectories that are read to find invariants; larger splits are sampled."""
-FEW = 4
-"""Trajectories that are solved to look at a benchmark whose data are not there yet."""
+SURVEYED = 2**28  # bytes of trajectories that are read to find invariants; larger splits are sampled
+FEW = 4  # trajectories that are solved to look at a benchmark whose data are not there yet
 
 
 def find_structure(config: RunConfig, data: Trajectories) -> Survey:

@@ -99,8 +99,7 @@ class RunNumbers:
     """The fields of a group with the numbers of keeping the first state of the test rollouts."""
 
 
-Paper = Mapping[str, Published]
-"""The published numbers of a row by the key of their column."""
+Paper = Mapping[str, Published]  # the published numbers of a row by the key of their column
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from hero.study.collect import Plan, PlannedGroup, PlannedRow, Reader, read_roll
 from hero.study.records import ROLLOUT_COLUMNS, MetricColumn
 
 SEEDS = 5
-MOST_VALUES = 10_000
-"""Maximum number of values per axis."""
+MOST_VALUES = 10_000  # maximum number of values per axis
 LOSSES = ("relative", "mse")
 """The absolute losses of the paper: D in its Method section, push-forward MSE in its implementation section."""
 SETTINGS_OF_AXES = {

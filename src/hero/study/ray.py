@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Where this variable is 0, Ray gives its node the address 127.0.0.1, and all its servers listen there alone."""
 POLL_SECONDS = 0.2
-SAVING_SECONDS = 60
-"""How long cancelled runs may take to save."""
-LATE_SECONDS = 60
-"""A network file system may show the files of another machine late."""
+SAVING_SECONDS = 60  # how long cancelled runs may take to save
+LATE_SECONDS = 60  # a network file system may show the files of another machine late
 
 
 class KilledError(Exception):

@@ -18,8 +18,7 @@ from hero.method.metrics import Scoring, metric_at, metric_named
 from hero.records import Record
 from hero.runs.records import Shortfall
 
-FILE = "study.json"
-"""The name of the file in the folder of a study or a comparison."""
+FILE = "study.json"  # the name of the file in the folder of a study or a comparison
 
 Direction = Literal["lower", "higher"]
 Status = Literal["finished", "unfinished", "not run", "failed"]

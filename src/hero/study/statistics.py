@@ -17,8 +17,7 @@ import numpy as np
 from hero.study.records import Direction, Group, MethodRow, PairedTest, Pairs, Summary
 
 ALPHA = 0.05
-EXACT_SEEDS = 20
-"""Up to here all 2^n sign flips are counted; beyond, DRAWS of them are drawn."""
+EXACT_SEEDS = 20  # up to here all 2^n sign flips are counted; beyond, DRAWS of them are drawn
 DRAWS = 100_000
 
 

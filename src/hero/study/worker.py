@@ -86,10 +86,7 @@ def variables_of(config: RunConfig, threads: int, gpus: str | None) -> dict[str,
 def start_worker(
     toml: str, run: Path, data_dir: Path, variables: Mapping[str, str], processes: int = 1
 ) -> subprocess.Popen[bytes]:
-    """Train and evaluate the configuration `toml` in the folder `run`, in a new process with these variables set.
-
-    Several `processes` are started by torchrun in the new process.
-    """
+    """Train and evaluate the configuration `toml` in the folder `run`, in a new process with these variables set."""
     path = StoredRun(run).config_file
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(path, toml.encode())

@@ -25,8 +25,7 @@ from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
 from hero.training.update import Trainee, add_adapters, update
 
-COMPILED = "TORCHINDUCTOR_CACHE_DIR"
-"""The variable in which torch is told where to keep compiled code."""
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # the variable in which torch is told where to keep compiled code
 
 
 def options_of_compiler(**more: bool) -> dict[str, Any]:

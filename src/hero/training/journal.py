@@ -41,8 +41,7 @@ class Progress:
     """The validation GM; None where nothing was validated."""
 
 
-Callback = Callable[[Progress], object]
-"""Returns False to stop training."""
+Callback = Callable[[Progress], object]  # returns False to stop training
 
 
 class Journal:
@@ -120,12 +119,8 @@ class Journal:
     def show_validation(self, done: int, best: float, best_step: int) -> None:
         """A line per validation where there is no terminal for the progress bar."""
         if not console.is_terminal:
-            console.print(
-                f"step {done}/{self.updates}  validation {self.scoring.gm_title} {self.score:.4g}"
-                f"  best {best:.4g} at {best_step}  {self.seconds():.0f} s",
-                highlight=False,
-                soft_wrap=True,
-            )
+            score = f"validation {self.scoring.gm_title} {self.score:.4g}"
+            say(f"step {done}/{self.updates}  {score}  best {best:.4g} at {best_step}  {self.seconds():.0f} s")
 
     def _tell(self, progress: Progress) -> None:
         answers = [callback(progress) for callback in self.callbacks]

@@ -24,8 +24,7 @@ from hero.runs.log import read_lines, score_name
 from hero.runs.stored import StoredRun
 
 VARIABLE = "HERO_LOG"
-INFINITE = ("inf", "-inf", "nan")
-"""Numbers that JSON lacks, as the log has them."""
+INFINITE = ("inf", "-inf", "nan")  # numbers that JSON lacks, as the log has them
 
 
 class Logger(Protocol):

@@ -36,8 +36,7 @@ from hero.training.memory import memory_note
 from hero.training.schedule import augment
 from hero.training.update import Trainee, check_shares, update
 
-CHECK_EVERY = 50
-"""Most updates between two looks at the norms of gradients where a look waits for the device."""
+CHECK_EVERY = 50  # most updates between two looks at the norms of gradients where a look waits for the device
 
 
 def train(
@@ -100,14 +99,11 @@ def prepare(
     config: RunConfig,
     run: Path,
     data_dir: Path,
-    data: Trajectories | None,
+    data: Trajectories | None,  # of training, where they were read before
     device: torch.device,
     callbacks: Sequence[Callback],
 ) -> Session | None:
-    """Data, operator, optimizer, strategy and the state of the last checkpoint; None where nothing is left to do.
-
-    `data` are the training trajectories, where they were read before.
-    """
+    """Data, operator, optimizer, strategy and the state of the last checkpoint; None where nothing is left to do."""
     settings, checkpoints = config.train, Checkpoints(run, config.train, config.scoring)
     model = config.build_operator().to(device)
     journal = Journal(run, config, device, callbacks)
@@ -231,10 +227,7 @@ def validation_errors(trainee: Trainee, val: Trajectories, scoring: Scoring, dev
 def decided(
     config: RunConfig, run: Path, data_dir: Path, device: torch.device
 ) -> tuple[RunConfig, Trajectories | None]:
-    """The configuration with what the training data decide, as it is stored in the folder of the run; and these data.
-
-    None where nothing was left to them.
-    """
+    """The configuration with what the training data decide, as its folder has it; and these data, if it read them."""
     data = None
     if not config.backbone.is_found:
         with first_process_first():  # which solves what is not there

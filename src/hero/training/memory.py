@@ -84,8 +84,7 @@ def peak_memory(device: torch.device | None = None) -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-LARGE = 2**30
-"""Bytes of an unroll from which it is worth a line."""
+LARGE = 2**30  # bytes of an unroll from which it is worth a line
 
 
 def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:

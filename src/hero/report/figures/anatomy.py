@@ -16,12 +16,9 @@ from hero.report.inputs import Analysis
 from hero.report.tables import Column, Number, Row, Table, Text
 
 CARRIERS = {"solver": VERMILION, "data": ORANGE}
-LEAST_SHARE = 1e-4
-"""Lower end of the axis of shares: less than a hundredth of a percent decides nothing."""
-DECADES = 4
-"""Decades of the axis of errors below the largest."""
-HEADROOM = 1.6
-"""Upper end of an axis over its largest value."""
+LEAST_SHARE = 1e-4  # lower end of the axis of shares: less than a hundredth of a percent decides nothing
+DECADES = 4  # decades of the axis of errors below the largest
+HEADROOM = 1.6  # upper end of an axis over its largest value
 
 
 def anatomy_figure(found: Anatomy, subject: str, scoring: Scoring | None = None) -> Figure:

@@ -29,12 +29,9 @@ from hero.report.views import Scaled, View, scale_channel
 from hero.runs.folder import Run
 from hero.runs.records import Rollout
 
-FRAMES = 100
-"""A longer rollout is thinned to about as many frames."""
-FASTEST = 50
-"""Frames per second: viewers slow down a GIF that is faster."""
-DPI = 100
-"""Lower than in figures: every pixel is stored a hundred times."""
+FRAMES = 100  # a longer rollout is thinned to about as many frames
+FASTEST = 50  # frames per second: viewers slow down a GIF that is faster
+DPI = 100  # lower than in figures: every pixel is stored a hundred times
 
 Moving = tuple[list[Artist], Callable[[int], None]]
 """The artists that change from step to step, and the function that makes them show a step."""
@@ -43,10 +40,7 @@ Moving = tuple[list[Artist], Callable[[int], None]]
 def animate(
     run: Path, out: Path | None = None, steps: int | None = None, fps: int = 12, channel: str | None = None
 ) -> Path:
-    """Write the animation of a run's drawn rollout, of its first `steps` steps if given; returns the file.
-
-    It shows the named `channel`, by default the first.
-    """
+    """Write the animation of the first `steps` steps of a run's drawn rollout, by default all, of its first channel."""
     out = out or run / f"rollout{f'_{safe_name(channel)}' if channel else ''}.gif"
     suffix = out.suffix.lower()
     if suffix not in (".gif", ".mp4"):

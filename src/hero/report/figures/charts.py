@@ -31,8 +31,7 @@ from hero.report.inputs import Curves
 from hero.report.listing import BASELINE_TITLES
 from hero.study.records import Published
 
-Data = dict[str, Any]
-"""Plain data, as the page holds them in JSON."""
+Data = dict[str, Any]  # plain data, as the page holds them in JSON
 ZERO_WIDTH = 0.9 * float(np.log10(2))
 """matplotlib's measure of the room for 0, the mean mode, on a logarithmic axis: as far from 1 as 2 is."""
 ERROR_RANGE = (1e-8, 1e3)

@@ -27,18 +27,14 @@ from hero.runs.records import Rollout
 
 FIELD_STEPS = (1, 10, 50, 100, 200)
 SPECTRUM_STEPS = (1, 100, 200)
-SHORT = 100
-"""Steps of a rollout below which its own length stands for step 100, and the steps before shrink with it."""
+SHORT = 100  # steps of a rollout below which its own length stands for step 100, and the steps before shrink with it
 FIELDS_ACROSS = 4
 
 
 def draw_pictures(
     figure: Figure | SubFigure, rows: Sequence[Sequence[Picture]], view: View, names: Sequence[str] = ()
 ) -> tuple[np.ndarray, list[AxesImage]]:
-    """Fields in rows, which may have names; those that share a scale have one bar.
-
-    Grey is masked or, as is said then, diverged.
-    """
+    """Fields in rows, which may have names; those that share a scale have one bar. Masked points are grey."""
     assert view.up is not None
     grid = figure.subplots(len(rows), max(map(len, rows)), sharex=True, sharey=True, squeeze=False)
     images, bars = [], dict[Scale, tuple[AxesImage, list[Axes]]]()
@@ -143,14 +139,11 @@ def draw_states(
     figure: SubFigure,
     truth: np.ndarray,
     states: Mapping[str, np.ndarray],
-    errors: Mapping[str, Sequence[float]],
+    errors: Mapping[str, Sequence[float]],  # of each prediction by channel
     source: Source,
     scoring: Scoring,
 ) -> None:
-    """The truth and the predictions of a stored rollout, (channel, *space), a row for each channel: lines in 1D.
-
-    `errors` has the score of each prediction by channel.
-    """
+    """The truth and the predictions of a stored rollout, (channel, *space), a row for each channel: lines in 1D."""
     view, titles = View.of(source.axes), channel_titles(source)
     shown = {label: view.arranged(u.astype(np.float64)) for label, u in {"truth": truth, **states}.items()}
 

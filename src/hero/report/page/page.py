@@ -31,14 +31,10 @@ from hero.report.sentences import lead, study_shortfalls
 from hero.report.tables import Table, format_number, template
 from hero.study.records import StudyResult
 
-SCRIPTS = ("basics.js", "chart.js", "player.js", "page.js")
-"""In the order in which they need each other."""
-PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 25_000_000
-"""The fields of a channel of one rollout, and of all rollouts."""
-FULL_CHANNELS = 4
-"""A rollout takes so many times the bytes of a channel at most; more channels share them."""
-FOLDED_RUNS = 10
-"""Above this number of runs their table is folded: the methods above it sum them up."""
+SCRIPTS = ("basics.js", "chart.js", "player.js", "page.js")  # in the order in which they need each other
+PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 25_000_000  # the fields of a channel of one rollout, and of all rollouts
+FULL_CHANNELS = 4  # a rollout takes so many times the bytes of a channel at most; more channels share them
+FOLDED_RUNS = 10  # above this number of runs their table is folded: the methods above it sum them up
 LOG_POINTS, ALL_LOG_POINTS = 400, 40_000
 """Points of a curve of one log, and of all logs: with very many runs each has fewer."""
 

@@ -22,12 +22,9 @@ from hero.report.figures.fields import time_text
 from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, View, channel_titles, scale_channel
 from hero.runs.records import Rollout
 
-LARGEST_SIDE = 64
-"""Of a larger 2D field every second point is kept, or every third, and so on."""
-LEVELS = 254
-"""Steps between the ends of a scale."""
-FLOOR = 1e-40
-"""Power below this is drawn as this: a field without a mode has none."""
+LARGEST_SIDE = 64  # of a larger 2D field every second point is kept, or every third, and so on
+LEVELS = 254  # steps between the ends of a scale
+FLOOR = 1e-40  # power below this is drawn as this: a field without a mode has none
 
 
 def player(

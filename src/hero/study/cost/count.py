@@ -154,8 +154,7 @@ def memory_of(
     }
 
 
-SHAPE = ("width", "depth", "levels", "modes", "heads", "slices")
-"""Settings of a backbone that its sentence names."""
+SHAPE = ("width", "depth", "levels", "modes", "heads", "slices")  # settings of a backbone that its sentence names
 
 
 def network_sentence(config: RunConfig) -> str:

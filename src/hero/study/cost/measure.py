@@ -24,10 +24,8 @@ from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
 
 UPDATES = 10
-TURN_UPDATES = 4
-"""Updates of each phase that are averaged over a run."""
-WARM_UP = 2
-"""Updates before the measured ones: the first allocate."""
+TURN_UPDATES = 4  # updates of each phase that are averaged over a run
+WARM_UP = 2  # updates before the measured ones: the first allocate
 
 
 def measure(config: RunConfig, data_dir: Path, updates: int = UPDATES, available: int | None = None) -> Description:
