@@ -48,6 +48,11 @@ def player(
     frame_bytes = 4 * source.channels * (3 * math.prod(shape) + 8 * rollout.truth_spectrum.shape[-1])
     steps = 1 + np.array(spread(length, max(2, bytes_allowed * 3 // frame_bytes)))
     drawn = np.ix_(steps - 1, *(np.arange(0, len(side.points), n) for side, n in zip(view.sides, strides, strict=True)))
+    points = ([float(f"{x:.6g}") for x in side.drawn] for side in view.sides)
+    sides = [
+        {"name": side.name, "label": side.label, "ends": [side.start, side.end], "points": places}
+        for side, places in zip(view.sides, points, strict=True)
+    ]
     truths, channels = [], []
     for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
         truth, found = channel_data(rollout, source, c, view, steps, drawn)
@@ -57,15 +62,7 @@ def player(
     return {
         "shape": shape,
         "ratio": view.ratio,
-        "sides": [
-            {
-                "name": side.name,
-                "label": side.label,
-                "ends": [side.start, side.end],
-                "points": [float(f"{x:.6g}") for x in side.drawn],
-            }
-            for side in view.sides
-        ],
+        "sides": sides,
         "steps": steps.tolist(),
         "times": [time_text(source, step) for step in steps.tolist()],
         "length": length,
