@@ -83,12 +83,10 @@ def evaluate(
             unread = [key for key in values if key != "data.layout"]
             if unread:
                 raise HeroError(f"{unread[0]} does not apply to two files; set data.layout alone.")
-            scored = score_files(prediction, truth, offset, str(values.get("data.layout", "")))
+            score, errors = score_files(prediction, truth, offset, str(values.get("data.layout", "")))
         else:
-            scored = score_model(
-                str(model), {parts.key_of(run): run, **values}, where.data, steps, history, split or "test"
-            )
-        score, errors = scored
+            chosen = {parts.key_of(run): run, **values}
+            score, errors = score_model(str(model), chosen, where.data, steps, history, split or "test")
         title = f"{score.prediction} against {score.truth}: {score.trajectories} trajectories, {score.steps} steps"
         show_score(title, score, errors, json, figure)
 
