@@ -110,11 +110,10 @@ def choose_device(name: str) -> torch.device:
 
     Of several processes on CUDA, each gets the one with its number on its machine.
     """
-    if name == "auto":
-        name = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     try:
-        device = torch.device(name)
-        if float(torch.zeros(1, device=device)) or device.type == "meta":  # which has no numbers
+        device = (found or torch.device("cpu")) if name == "auto" else torch.device(name)
+        if name != "auto" and (float(torch.zeros(1, device=device)) or device.type == "meta"):  # which has no numbers
             raise RuntimeError
     except (RuntimeError, AssertionError, NotImplementedError, ValueError, ImportError):
         raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
