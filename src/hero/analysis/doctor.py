@@ -1,7 +1,5 @@
 """Whether somebody's trajectories are fit for training, and the command to type: `hero doctor FILE`.
-
-See docs/howto/doctor.md.
-"""
+See docs/howto/doctor.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """One pass over a recording in bounded memory, and the spectra of some states: what `hero doctor` draws findings from.
-
-A file above `READ_BYTES` is read in evenly spread blocks of frames.
-"""
+A file above `READ_BYTES` is read in evenly spread blocks of frames."""
 
 from __future__ import annotations
 

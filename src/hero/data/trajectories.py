@@ -1,7 +1,5 @@
 """Trajectories, in memory or (`hero.data.files.trajectories`) in files, and the contexts that operators step from.
-
-Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel, *space).
-"""
+Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel, *space)."""
 
 from __future__ import annotations
 

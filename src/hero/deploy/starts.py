@@ -1,7 +1,5 @@
 """Where rollouts begin: the first H states of any recording, of an array of states, or of the operator's test data.
-
-Whatever follows these states is the truth of the rollout. Recordings stay in their files.
-"""
+Whatever follows these states is the truth of the rollout. Recordings stay in their files."""
 
 from __future__ import annotations
 

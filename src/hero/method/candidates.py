@@ -1,7 +1,5 @@
 """Stages 1 and 2 of HERO: the lagged operator G_θ̄ and the candidate rollouts; and the reference found among them.
-
-A candidate is registered by one line, `CANDIDATES["persistence"] = Candidate("persistence", function)`.
-"""
+A candidate is registered by one line, `CANDIDATES["persistence"] = Candidate("persistence", function)`."""
 
 from __future__ import annotations
 

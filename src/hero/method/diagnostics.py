@@ -1,7 +1,5 @@
 """Stages 3 and 4 of HERO: how badly, and in which way, each candidate fails; the worst one is the reference.
-
-A diagnostic is registered by one line, `DIAGNOSTICS["largest"] = Diagnostic("largest value", function)`.
-"""
+A diagnostic is registered by one line, `DIAGNOSTICS["largest"] = Diagnostic("largest value", function)`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """HERO: push-forward plus the relative term, L_total = L_roll + λ_s L_rel; and its control, with one part replaced.
-
-Training only: the trained model is the plain one.
-"""
+Training only: the trained model is the plain one."""
 
 from __future__ import annotations
 

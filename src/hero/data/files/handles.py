@@ -70,16 +70,6 @@ def damage_reported(path: Path, errors: tuple[type[Exception], ...] = DAMAGE) ->
         raise HeroError(f"{path} may be incomplete ({reason_of(error)}); copy or download it again.") from error
 
 
-def zip_kind(path: Path) -> str:
-    """npz, torch or zarr by the names of the members of a zip file; zip where they are none of these."""
-    names = {info.filename.rpartition("/")[2] for info in members(path)}
-    if names & {"zarr.json", ".zgroup", ".zarray"}:
-        return "zarr"
-    if "data.pkl" in names:
-        return "torch"
-    return "npz" if any(name.endswith(".npy") for name in names) else "zip"
-
-
 def members(path: Path) -> list[zipfile.ZipInfo]:
     """The directory of a zip file, refused before anything is unpacked if it cannot be genuine."""
     try:

@@ -93,18 +93,15 @@ class FileSettings(Settings):
         settings = super().from_values(section, values, facts)
         if not settings.fingerprint:
             return settings.found()
-        settings.check_found()
-        return settings
-
-    def check_found(self) -> None:
-        """Refuse what cannot have been found in a file, as in a stored configuration that somebody changed."""
-        dims = 1 if self.cloud else len(self.space)
-        per_axis = [len(part) == dims for part in (self.space, self.axes, self.extent, self.periodic)]
-        per_axis += [len(part) in (0, dims) for part in (self.axis_units, self.axis_first, self.axis_last)]
-        splits = [self.split(name) for name in SPLITS]
-        lengths = [*self.space, *(one.trajectories for one in splits), *(one.steps for one in splits)]
-        if not 1 <= dims <= 3 or not all(per_axis) or not self.channels or min(lengths) < 1 or not self.dt > 0:
+        # A stored configuration that somebody changed may hold what cannot have been found in a file.
+        dims = 1 if settings.cloud else len(settings.space)
+        per_axis = [len(part) == dims for part in (settings.space, settings.axes, settings.extent, settings.periodic)]
+        per_axis += [len(part) in (0, dims) for part in (settings.axis_units, settings.axis_first, settings.axis_last)]
+        splits = [settings.split(name) for name in SPLITS]
+        lengths = [*settings.space, *(one.trajectories for one in splits), *(one.steps for one in splits)]
+        if not (1 <= dims <= 3 and all(per_axis) and settings.channels and min(lengths) >= 1 and settings.dt > 0):
             raise HeroError("data.fingerprint is set with values that no file has; leave it out.")
+        return settings
 
     def found(self) -> Self:
         """The settings with everything that the file says."""

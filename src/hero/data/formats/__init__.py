@@ -20,7 +20,7 @@ from typing import Any
 import h5py
 
 from hero.config.registry import Registry
-from hero.data.files.handles import check_claim, check_hdf5, damage_reported, opened_hdf5, zip_kind
+from hero.data.files.handles import check_claim, check_hdf5, damage_reported, members, opened_hdf5
 from hero.data.files.recording import SPELLINGS, Recording
 from hero.data.formats import folders, matlab, meshes, plain, xarray
 from hero.data.formats.arrays import LISTED, FileArray, describe, loaded
@@ -105,7 +105,10 @@ def _kinds_of(path: Path) -> list[str]:
 
 def _kinds_of_file(path: Path, head: bytes) -> list[str]:
     if head.startswith(b"PK"):
-        return [zip_kind(path)]
+        names = {info.filename.rpartition("/")[2] for info in members(path)}
+        if names & {"zarr.json", ".zgroup", ".zarray"}:
+            return ["zarr"]
+        return ["torch"] if "data.pkl" in names else ["npz" if any(n.endswith(".npy") for n in names) else "zip"]
     if h5py.is_hdf5(path):  # and NetCDF if its library wrote it or it has scales; damage is told when it is opened
         with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
             check_hdf5(path, file)
