@@ -33,10 +33,8 @@ from hero.method.measures import MEASURES
 from hero.models.once import frozen_weights
 from hero.records import Record
 
-BATCH_VALUES = 2**20
-"""Numbers in the states of one batch of rollouts; the activations of an operator are some tens of times larger."""
-AGREEING = 0.75
-"""Common part of the two distributions over bands from which on the loss is said to weigh as the rollout does."""
+BATCH_VALUES = 2**20  # in the states of one batch of rollouts; activations are some tens of times larger
+AGREEING = 0.75  # common part of the distributions over bands from which on the loss weighs as the rollout does
 FAR_BELOW = 0.5  # bands that together make less than this share of the operator's own error do not explain it
 CORRECTING = 1.5  # times the operator's own error from which on it is said to correct its defects
 

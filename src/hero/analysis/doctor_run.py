@@ -38,7 +38,6 @@ PROBED = 24  # steps at which errors are split and transformed
 SMALL = 1e-3  # relative size of the difference whose growth is measured; far above the rounding of float32
 FAR = 10.0  # error, or energy over the true one, from which on a finite rollout counts as blown up
 STATIC = 0.1  # change per step, over the true one, below which a rollout counts as static
-
 FORGETS = 0.9  # growth of a small difference per step below which a static rollout has lost its input
 
 

@@ -25,8 +25,7 @@ MARKS: tuple[Mark, ...] = ("problem", "warning", "note", "ok")
 STEADY = 1e-7  # change per step in stds below which nothing moves, in float32
 SMALL_STEP, WANTED_STEP, LARGE_STEP = 0.01, 0.05, 1.0
 """Change per step in stds: below the first a stride towards the second helps, above the third frames are far."""
-KEPT_FRAMES, SPLIT_IN_TIME = 20, 5
-"""Frames of a trajectory that a suggested stride leaves; times as many where its last tenth is the test set."""
+KEPT_FRAMES, SPLIT_IN_TIME = 20, 5  # frames that a suggested stride leaves; times as many where the split is in time
 FEW = 10
 DECAY = 1e-4
 UNRESOLVED = 0.01  # share of the power in the upper third of the wavenumbers; a shock on a fine grid has a fifth of it

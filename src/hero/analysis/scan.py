@@ -21,7 +21,6 @@ from hero.records import Record
 
 BLOCK_BYTES = 2**25  # bytes of one block in float64; a block, its differences and its squares are in memory at once
 READ_BYTES = 2**31  # bytes of a file, as float32, that is read whole
-
 Block = tuple[int, int, int]  # trajectory, first frame, frame after the last
 
 

@@ -147,8 +147,7 @@ def import_variable(names: Iterable[str], before: str) -> str:
     return ",".join(dict.fromkeys(filter(None, [before, *modules])))
 
 
-PART_NAME = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*:(?!\d)\w+")
-"""Identifiers with dots between them, a colon, and one identifier."""
+PART_NAME = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*:(?!\d)\w+")  # dotted identifiers, a colon, and one identifier
 
 
 def check_part_name(kind: str, name: str) -> None:

@@ -24,14 +24,12 @@ Kind = Literal["mean", "norm", "norm_cap", "low", "high", "total"]
 
 KEEPABLE = ("mean", "norm", "norm_cap", "limit", "low", "high", "total")
 VALUED = ("limit", "low", "high")  # kinds that have a number
-
 ROUNDING = 2.0**-23  # ε of float32, in which training reads data
 SLACK = 4  # roundings of a state before any step is made
 NEARLY = 1e-2  # relative violation up to which an invariant is said to hold nearly
 ROOM = 1.2  # times the largest norm of the training data that a limit leaves
 SMALL_CHANGE = 0.07  # change per step, relative to the state, below which an operator does best to predict the change
-FEWEST = 20
-"""Steps, of all trajectories together, from which on `never` is believed; values that show a step between them."""
+FEWEST = 20  # steps, of all trajectories, from which on `never` is believed; values that show a step between them
 SATURATED = 1e-2  # share of the values that lie on a bound, unless the bound is zero
 TINY = 1e-12  # norm of a state, relative to the largest, below which nothing is divided by it
 SAMPLED = 2**16  # values of a channel from which its precision is judged

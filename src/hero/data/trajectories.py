@@ -15,8 +15,7 @@ from torch import Tensor
 from hero.data.files.checks import stand_in
 from hero.errors import HeroError
 
-CONSTANT = 1e-6
-"""A standard deviation below this share of the mean is rounding: the channel is constant."""
+CONSTANT = 1e-6  # a standard deviation below this share of the mean is rounding: the channel is constant
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ class Batch:
         return replace(self, context=context, truth=self.truth[part], index=None if index is None else index[part])
 
 
-Read = tuple[Tensor, Share | None, Tensor, Tensor | None, Tensor | None]
-"""Numbers of windows, their share of the batch, windows, μ, forcing."""
+Read = tuple[Tensor, Share | None, Tensor, Tensor | None, Tensor | None]  # numbers, share, windows, μ, forcing
 
 
 class Batches:

@@ -38,8 +38,7 @@ from hero.models.wrappers import MixedPrecision
 from hero.runs.folder import Run, load_data
 
 CHECK_STEPS = 100  # steps of the rollouts that are compared, or as many as the test data have
-BOUND = 1e-4
-"""Largest relative difference of one step: rounding of float32 stays two orders below, a wrong graph far above."""
+BOUND = 1e-4  # largest relative difference of one step: float32 rounds two orders below, a wrong graph is far above
 TRACED_BATCH = 2  # torch.export takes a batch of 1 for a constant
 
 

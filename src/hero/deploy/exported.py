@@ -31,7 +31,6 @@ from hero.training.compile import keep_compiled_code, options_of_compiler
 INPUTS = ("states", "mu")
 ONNX_LIMIT = 2**31 - 2**20  # bytes that one protobuf message can hold, less room for the graph itself
 CARD = "hero.json"  # name of the model card inside a file
-
 Apply = Callable[..., Tensor]  # (states), or (states, mu) -> next
 
 

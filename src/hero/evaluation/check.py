@@ -17,8 +17,7 @@ from hero.method.norm import Norm
 from hero.method.rollout import as_stepper
 from hero.method.rollout_errors import rollout_errors
 
-LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
-"""The two names of one library; a callback must be of the one whose Trainer calls it."""
+LIGHTNING = ("lightning.pytorch", "pytorch_lightning")  # two names of one library; a callback must be of its Trainer's
 
 
 @contextmanager

@@ -33,8 +33,7 @@ from hero.runs.folder import Run, with_float64
 from hero.runs.records import RunIdentity
 from hero.runs.sections import by_section
 
-OF_THE_GRID = ("resolution", "substeps")
-"""Settings of the discretisation: they decide how finely a task is solved, not which task it is."""
+OF_THE_GRID = ("resolution", "substeps")  # how finely a task is solved, not which task it is
 
 
 class OtherMetrics(RunIdentity):

@@ -14,8 +14,7 @@ from hero.method.cache import WindowCache
 from hero.method.distance import EPS, norm
 from hero.method.domain import Domain
 
-WORST = 1e6
-"""The largest diagnostic and the largest distance that are compared: infinities would turn the scores into NaN."""
+WORST = 1e6  # the largest diagnostic and distance that are compared: infinities would make the scores NaN
 
 
 def bounded(values: Tensor) -> Tensor:
@@ -134,8 +133,7 @@ DIAGNOSTICS: Registry[Diagnostic] = Registry(
     },
 )
 
-PAPER_DIAGNOSTICS = ("roll", "spec", "energy", "growth")
-"""The paper's, and the default; any other is used where it is named."""
+PAPER_DIAGNOSTICS = ("roll", "spec", "energy", "growth")  # the paper's, and the default; others where they are named
 
 
 Select = Callable[[Tensor], Tensor]  # E (batch, candidate, diagnostic) -> j* (batch,)

@@ -36,10 +36,8 @@ if TYPE_CHECKING:  # torch is loaded where it computes: titles and definitions o
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
 SMALL = 1e-6  # norm of a state below which ε would be more than a millionth of it
-HORIZON = 100
-"""Steps that rollouts are scored over, as in the paper; fewer where the data are shorter (`RunConfig.horizon`)."""
-VARIANCE_FLOOR = 1e-7
-"""Added to the variance of a state, in units of the channel's variance in the training data, before it divides."""
+HORIZON = 100  # steps that rollouts are scored over, as in the paper; fewer where the data are shorter
+VARIANCE_FLOOR = 1e-7  # added to the variance of a state before it divides, in units of the training data's variance
 
 
 @dataclass(frozen=True)
@@ -127,9 +125,7 @@ def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     return correlation.of_trajectory(u_hat - origin, u - origin, norm)
 
 
-skill_ratio = Measure("skill_ratio", vrmse.of_trajectory, math.inf)
-"""VRMSE, which `with_skill` divides by the VRMSE of the better baseline."""
-
+skill_ratio = Measure("skill_ratio", vrmse.of_trajectory, math.inf)  # `with_skill` divides it by the better baseline's
 MEASURES = {"nrmse": nrmse, "vrmse": vrmse}  # the measures that rollouts are scored by, see `Norm.measure`
 
 

@@ -15,8 +15,7 @@ from hero.method.metrics import METRICS, Metric, Scoring, measures_of
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
 
-CHUNK_VALUES = 2**26
-"""Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once."""
+CHUNK_VALUES = 2**26  # numbers of rollouts in float32 that are kept at once, before they are measured
 
 
 def rollout_errors(

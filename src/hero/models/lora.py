@@ -13,8 +13,7 @@ from torch.nn.utils import parametrize
 from hero.errors import HeroError
 from hero.models.fno import Pointwise
 
-ADAPTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Pointwise)
-"""Layers whose weight is a matrix, or becomes one with all axes but the first flattened."""
+ADAPTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Pointwise)  # the weight is a matrix, or flattens to one
 
 
 class LowRank(nn.Module):

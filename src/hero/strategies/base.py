@@ -24,8 +24,7 @@ from hero.strategies.settings import TrainSettings, importance_of
 
 S = TypeVar("S", bound=BaseSettings)
 
-SMALL = 2**12
-"""Values in the contexts of a batch up to which one program for a loss and its gradients pays, measured on CPUs."""
+SMALL = 2**12  # values in a batch's contexts up to which one program for loss and gradients pays, measured on CPUs
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ SHORTEST = 3  # frames from which on a trajectory has an input, a target and a s
 UNEVEN_STEPS = 1e-2  # differences of time steps, relative to their mean, that are taken for rounding of the times
 SPLIT_FRAMES = 20  # frames of one or two trajectories that can always be split in time
 STRIDED_FRAMES = 10  # frames from which on equal time steps are no accident of a stride
-FAR_OUT = 100
-"""Distance of a number from all others, in their greatest deviations, from which on it stands for a missing value."""
+FAR_OUT = 100  # distance from all others, in their greatest deviations, at which a number stands for a missing value
 
 
 class UnfitError(HeroError):

@@ -25,8 +25,7 @@ from hero.files import is_bomb
 BOMB = 1000  # deflate cannot pack a real file this well; a member that claims to is made to fill the memory
 KEPT = 16  # each dataset holds a cache, so a file with one per trajectory must not keep all of them open
 CACHE_BYTES = 2**20  # bytes of the chunk cache of a dataset with compressed or chunked data, h5py's default
-DAMAGE: tuple[type[Exception], ...] = (OSError, RuntimeError, KeyError, ValueError)
-"""What h5py raises for damaged files."""
+DAMAGE: tuple[type[Exception], ...] = (OSError, RuntimeError, KeyError, ValueError)  # of h5py, for damaged files
 
 
 @contextlib.contextmanager

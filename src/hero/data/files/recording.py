@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-Frames = Callable[[slice, Sequence[int]], np.ndarray]
-"""(frames, channels) -> (time, channel, *space), real numbers of any type; opens the file when called."""
+Frames = Callable[[slice, Sequence[int]], np.ndarray]  # (frames, channels) -> (time, channel, *space); opens the file
 Series = Callable[[slice], np.ndarray]  # frames -> (time,) or (time, *space)
 
 SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}

@@ -199,8 +199,7 @@ class FileSettings(Settings):
         return trajectories if self.is_streamed(name) else trajectories.in_memory(f"reading {name}")
 
 
-FOUND = flagged(FileSettings, "found")
-"""Settings that are taken from the file again when others of a stored configuration change."""
+FOUND = flagged(FileSettings, "found")  # taken from the file again when others of a stored configuration change
 
 
 def opened(settings: FileSettings) -> Recording:
@@ -226,8 +225,7 @@ def unfit(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
         yield problem
 
 
-tidied = lru_cache(maxsize=2)(tidy)
-"""The recording as training sees it; done once for each, since states are read for it."""
+tidied = lru_cache(maxsize=2)(tidy)  # as training sees it; done once for each, since states are read for it
 
 
 @lru_cache(maxsize=2)

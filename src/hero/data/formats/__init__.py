@@ -204,8 +204,7 @@ FRAME = (
     "is one frame of a PhiFlow scene, too short; stack the frames, save (time, channel, *space) with numpy.save and "
     "add `--set data.layout=tcxy`."
 )
-PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}
-"""Arrays of a frame; another, `extrapolation`, is a pickle and stays closed."""
+PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}  # arrays of a frame; `extrapolation`, a pickle, stays closed
 STATE = "is one state, too short; name the folder with one such file for each time."
 PICKLE = "is a Python pickle, which can run code when it is opened; save the array with numpy.save."
 ZIP = "is a zip file without arrays; unpack it and name the file or folder inside."

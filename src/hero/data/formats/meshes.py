@@ -34,8 +34,7 @@ CLAIMS = re.compile(
     re.MULTILINE,
 )
 """Sizes that a VTK file announces, in XML and in the older format."""
-CLAIM = re.compile(rb"(?:List<\w+>\s*|^)(\d+)\s*\(?\s*$", re.MULTILINE)
-"""The number of entries before a list in a file of OpenFOAM."""
+CLAIM = re.compile(rb"(?:List<\w+>\s*|^)(\d+)\s*\(?\s*$", re.MULTILINE)  # the number of entries before an OpenFOAM list
 Element = ElementTree.Element
 LARGEST_XML = 2**27
 REGULAR = ("2DCORECTMESH", "3DCORECTMESH", "2DRECTMESH", "3DRECTMESH")

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from hero.method.domain.transform import FOURIER, Transform, axis_scales
 
-Limits = tuple[tuple[int, int | None], ...]
-"""Least and largest |k| of each band; None: all modes beyond the operator's own."""
+Limits = tuple[tuple[int, int | None], ...]  # least and largest |k| of each; None: all beyond the operator's own
 
 
 def band_label(low: int, high: int | None, beyond: str = "beyond the operator's modes") -> str:

@@ -28,11 +28,8 @@ from hero.method.domain.modes import Modes, product_power
 from hero.method.norm import Norm
 from hero.parallel import draw
 
-MAX_DENSE = 10_000
-"""Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""
-
-BLOCK = 2**18
-"""Distances held at once while neighbours are searched: memory grows with P, not P², and the block stays in cache."""
+MAX_DENSE = 10_000  # most points with a graph spectrum: a dense P x P matrix of 800 MB, and minutes of work
+BLOCK = 2**18  # distances held at once in the search: memory grows with P, not P², and the block stays in cache
 
 
 class PointCloud:

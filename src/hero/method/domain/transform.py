@@ -22,11 +22,8 @@ from hero.errors import HeroError, check_number
 from hero.method.distance import EPS, cast
 from hero.parallel import draw
 
-Amplitudes = Callable[[Tensor], Tensor]
-"""|F u|: (batch, time, channel, *space) -> (batch, time, coefficients), over all channels."""
-
-Perturbation = Callable[[Context, Generator], Context]
-"""P_ζ: changes the input states within their neighbourhood and keeps their norm; μ stays as it is."""
+Amplitudes = Callable[[Tensor], Tensor]  # |F u|: (batch, time, channel, *space) -> (batch, time, coefficients)
+Perturbation = Callable[[Context, Generator], Context]  # P_ζ: changes the input states and keeps their norm and μ
 
 
 @dataclass(frozen=True, eq=False)
