@@ -59,8 +59,9 @@ SHORT |= {"train.compile": "false"}
 """Settings of a few updates on a small file."""
 
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
-FIRST = ("cluster", "export", "studies", "parallel", "sweep", "resume", "bench", "page", "report", "files",
-         "examples", "loggers", "cli", "backbones", "foreign", "doctor", "own_loop")  # fmt: skip
+FIRST = ("cluster", "export", "studies", "resume", "examples", "parallel", "sweep", "files", "bench", "page", "report",
+         "finetune", "forcing", "loggers", "snapshots", "tasks", "cli", "backbones", "foreign", "doctor", "pictures",
+         "strategies", "own_loop")  # fmt: skip
 # Files that one worker runs, because they need the same slow library: ONNX; JAX and neuraloperator.
 TOGETHER = {"tutorials": "export", "exponax": "peers", "metrics": "peers", "own_loop": "peers"}
 
