@@ -90,9 +90,10 @@ class RefinedOperator(Normalised):
         self.register_buffer("w", torch.ones(channels))
 
     def fit(self, data: Trajectories | Tensor) -> None:
-        """Take the scales from the training data: w is the standard deviation of y w."""
+        """Take the scales from the training data: w is the standard deviation of y w, or 1 where that is 0."""
         data = Trajectories.of(data)
-        self.w.copy_(data.step_std().clamp(min=torch.finfo(torch.float32).tiny))
+        std = data.step_std()
+        self.w.copy_(torch.where(std > 0, std, 1.0))  # equal changes everywhere have no size to compare with
         if self.scaled:
             super().fit(data)
 
