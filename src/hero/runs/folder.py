@@ -108,10 +108,11 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 def choose_device(name: str) -> torch.device:
     """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one.
     Of several processes on CUDA, each gets the one with its number on its machine."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     try:
-        device = (found or torch.device("cpu")) if name == "auto" else torch.device(name)
-        if name != "auto" and (float(torch.zeros(1, device=device)) or device.type == "meta"):  # which has no numbers
+        if name == "auto":
+            found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            device = found or torch.device("cpu")
+        elif (device := torch.device(name)).type == "meta" or float(torch.zeros(1, device=device)):  # without numbers
             raise RuntimeError
     except (RuntimeError, AssertionError, NotImplementedError, ValueError, ImportError):
         raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
