@@ -261,8 +261,7 @@ def small_growth(subject: Subject, steps: int) -> float:
     if not bool(delta.isfinite().all()) or not bool(subject.size(delta, torch.zeros_like(delta)).all()):
         delta = torch.randn(delta.shape, generator=torch.Generator().manual_seed(0)).to(delta)
     delta = delta.expand_as(context.states)
-    logs: list[Tensor] = []
-    count = 0
+    logs, count = list[Tensor](), 0
     with frozen_weights():
         while count < steps:
             small = SMALL * subject.size(context.states) / (subject.size(delta, torch.zeros_like(delta)) + 1e-30)

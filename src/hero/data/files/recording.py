@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 Frames = Callable[[slice, Sequence[int]], np.ndarray]  # (frames, channels) -> (time, channel, *space); opens the file
 Series = Callable[[slice], np.ndarray]  # frames -> (time,) or (time, *space)
@@ -208,8 +207,8 @@ def _seam(axis: Axis, lines: Sequence[np.ndarray]) -> str:
     return "" if is_even(np.diff(axis.coordinates)) else "its points are not evenly spaced"
 
 
-def is_even(values: np.ndarray | Tensor, tolerance: float = UNEVEN) -> bool:
-    """Whether all are equal but for rounding, as the gaps between points of a uniform axis."""
+def is_even(values: Any, tolerance: float = UNEVEN) -> bool:
+    """Whether all values of an array or tensor are equal but for rounding, as the gaps of a uniform axis."""
     array = np.asarray(values)
     return not array.size or bool(np.abs(array - array.mean()).max() <= tolerance * abs(array.mean()))
 
