@@ -108,7 +108,6 @@ class Diagnosis(Record):
 
     @property
     def command(self) -> str:
-        """To type next."""
         return train_command(self.source, self.settings)
 
 

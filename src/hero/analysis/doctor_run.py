@@ -133,7 +133,6 @@ def findings(d: RunDiagnosis) -> Iterator[str]:
 
 
 def remedies(d: RunDiagnosis) -> Iterator[str]:
-    """What to change."""
     blows_up, drifts, static = (d.outcome == outcome for outcome in ("blow-up", "drift", "static"))
     if blows_up:
         if d.amplification > 1.02 and d.unroll == 1:

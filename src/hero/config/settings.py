@@ -5,8 +5,7 @@
         top: float = setting(0.02, "Largest weight.", ge=0)
 
 A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `per_size`,
-`per_source`, `from_strategy`) and is computed on construction, so a Settings object holds every number and nothing is
-None afterwards.
+`per_source`, `from_strategy`) and is computed on construction, so a Settings object holds every number.
 """
 
 from __future__ import annotations

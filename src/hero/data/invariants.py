@@ -230,8 +230,7 @@ def keep_words(invariants: Sequence[Invariant], steady: bool = True) -> tuple[st
 
     A norm is not combined with bounds: rescaling could leave them. Means and norms are kept where states are `steady`,
     that is change little per step: a projection leaves the network free to add any constant, and where its output is a
-    whole new state, not a small change, it learns one that fits the training data alone (docs/method/tuning.md has the
-    figures).
+    whole new state, not a small change, it learns one that fits the training data alone (docs/method/tuning.md).
     """
     free = () if steady else ("mean", "total", "norm")
     kept = [one for one in invariants if one.kept and one.kind in KEEPABLE and one.kind not in free]

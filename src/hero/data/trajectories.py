@@ -117,7 +117,6 @@ class Trajectories:
         return self.states.device
 
     def __getitem__(self, part: slice) -> Trajectories:
-        """Some of the trajectories, in memory."""
         return self._each(lambda values: values[part])
 
     def _each(self, function: Callable[[Tensor], Tensor]) -> Trajectories:

@@ -45,10 +45,7 @@ Read = tuple[Tensor, Share | None, Tensor, Tensor | None, Tensor | None]  # numb
 
 class Batches:
     """Batches by step number. Stateless: batch s is the same whether reached in one go or after a resume.
-
-    Each epoch is a fresh permutation of all windows, cut into consecutive batches; a short last batch is used as it is.
-    Of several processes each reads its share of every batch.
-    """
+    An epoch is a fresh permutation of all windows, cut into batches, the last one short; processes share each batch."""
 
     def __init__(
         self,

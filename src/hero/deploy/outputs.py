@@ -60,7 +60,6 @@ class RolloutHeader:
 
     @property
     def dims(self) -> list[str]:
-        """The dimensions of each channel."""
         return ["trajectory", "time", *(axis.name for axis in self.axes)]
 
     def labels(self, trajectories: int, steps: int) -> dict[str, Labelled]:

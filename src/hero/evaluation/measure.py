@@ -58,7 +58,6 @@ class RolloutErrors:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every measure as it is stored."""
         return {name: values.numpy() for name, values in self.errors.items()}
 
     @property
@@ -139,7 +138,6 @@ class Trained:
 
     @cached_property
     def norm(self) -> Norm:
-        """How its errors are measured."""
         return self.run.norm(self.data_dir, self.baselines)
 
     @cached_property
@@ -213,7 +211,6 @@ class StreamedErrors:
         self.gone: Tensor | None = None
 
     def __len__(self) -> int:
-        """Steps so far."""
         return sum(part.shape[1] for part in next(iter(self.parts.values())))
 
     def add(self, prediction: Tensor, truth: Tensor) -> None:

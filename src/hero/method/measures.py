@@ -61,10 +61,7 @@ def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor, Norm], Tenso
 @measure(diverged=math.inf)
 def nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space.
-
-    A truth of norm 0 counts 0 if predicted exactly and +inf otherwise. Below `SMALL` there is no ε, which would hide
-    the errors of data in small units.
-    """
+    A truth of norm 0 counts 0 if predicted exactly, else +inf. Below `SMALL` there is no ε, which would hide errors."""
     u_hat, u = norm.physical(u_hat), norm.physical(u)
     distance, size = (u_hat - u).flatten(1).norm(dim=1), u.flatten(1).norm(dim=1)
     return (distance / (size + EPS * (size > SMALL))).masked_fill(distance == 0, 0.0)

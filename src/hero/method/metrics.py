@@ -52,7 +52,6 @@ class Scoring:
 
     @property
     def gm_title(self) -> str:
-        """The metric that validation selects by, as it is printed."""
         return metric_named(self.gm, self).title
 
     def metrics(self) -> dict[str, Metric]:

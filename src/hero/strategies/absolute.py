@@ -42,8 +42,7 @@ class PushForward(Strategy[PushForwardSettings]):
     """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps count.
 
     The paper's is `full`, L_roll = ℓ over the rollout, back-propagated through all of it: supervised unrolling. The
-    trick that first bore the name (Brandstetter et al. 2022) is `original`: a random number of steps without gradient,
-    then one with it.
+    trick of that name (Brandstetter et al. 2022) is `original`: some steps without gradient, then one with it.
     """
 
     title: ClassVar[str] = "Push-forward"
@@ -119,8 +118,7 @@ class DivertedChain(Strategy[DivertedChainSettings]):
     """L = (1/K) Σ_k ℓ(û_k, S(û_{k-1})) with û_0 = u_n, û_k = G_θ(û_{k-1}) and S one step of the solver.
 
     A rollout (`div` of APEBench) is compared with the solver's step from the model's own states, not with data that it
-    has left behind. No error of earlier steps is held against a later one, and no future beyond the first state of a
-    window is read.
+    has left behind. No error of earlier steps is held against later ones, and only the first state of a window is read.
     """
 
     title: ClassVar[str] = "Diverted chain"

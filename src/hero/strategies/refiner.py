@@ -66,7 +66,6 @@ def rows(table: Tensor, k: Tensor, like: Tensor) -> Tensor:
 
 
 def noise_like(like: Tensor, generator: Generator | None) -> Tensor:
-    """Standard normal numbers of the shape of `like`."""
     return draw(torch.randn, like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
 

@@ -120,7 +120,6 @@ class FileTrajectories(Trajectories):
         return np.where(outside & ~np.isfinite(field), field[~outside].mean(), field)
 
     def forcing_at(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor | None:
-        """On the host as well."""
         if not self.recording.series_names:
             return None
         rows = [(self.kept[row], first) for row, first in zip(trajectory.tolist(), start.tolist(), strict=True)]

@@ -95,10 +95,7 @@ def alias_free_mode(resolution: int, degree: int) -> int:
 
 def _contour_mean(f: Callable[[Tensor], Tensor], z: Tensor, points: int = 32) -> Tensor:
     """f(z) for an entire f as its mean over the unit circle around z (Kassam & Trefethen 2005, section 2).
-
-    The closed forms of the ETDRK4 coefficients cancel catastrophically near z = 0; on the circle they do not. The mean
-    is complex: its real part alone would be wrong for dispersive symbols.
-    """
+    Closed forms cancel badly near z = 0, not on the circle. The mean is complex, as dispersive symbols need."""
     angles = (torch.arange(points, dtype=torch.float64, device=z.device) + 0.5) * (2 * math.pi / points)
     total = torch.zeros_like(z)
     for offset in torch.polar(torch.ones_like(angles), angles):

@@ -50,8 +50,7 @@ class Task:
     extent: float = 1.0
     resolution: int = 160  # grid points per axis
     dt: float = 0.1  # time between two snapshots
-    nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(default=None, repr=False)
-    """N as a map from modes to modes; None for a linear equation, which is then solved exactly."""
+    nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(default=None, repr=False)  # None: a linear equation
     degree: int = 1  # polynomial degree of N (1 for a linear equation), which sets the modes free of aliasing
     substeps: int = 1  # internal steps per snapshot
     warmup: int = 0  # snapshots thrown away before the first one that is kept
@@ -63,7 +62,6 @@ class Task:
         return (self.resolution,) * self.dims
 
     def source(self) -> Source:
-        """What everything downstream knows of its data."""
         points = np.arange(self.resolution) * self.extent / self.resolution
         return Source(
             name=self.name,

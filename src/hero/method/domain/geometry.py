@@ -88,7 +88,6 @@ class Box(Geometry):
         return self.periodic or (True,) * len(self.space)
 
     def transform(self) -> Transform:
-        """Coefficients of fields on this grid."""
         return FOURIER if all(self.wraps) else Transform(self.wraps, self.weights)
 
     def domain(self, scale: float = 0.01) -> Domain:
