@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from torch.nn.functional import gelu, pad
 from conftest import Call, assert_refused
 from fakes import assert_same_function
 from hero.config import Facts
+from hero.data.invariants import Rule
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.rollout import as_stepper, rollout, unroll
@@ -26,7 +28,7 @@ from hero.models.fno import added_points
 from hero.models.rolling import Rolling
 from hero.models.settings import SIZES, FNOSettings, TransolverSettings, UNetSettings
 from hero.models.spectral import SpectralConv
-from hero.models.wrappers import MixedPrecision
+from hero.models.wrappers import Kept, MixedPrecision, Residual
 from hero.runs.config import RunConfig, make_config, stored_config
 from hero.study.cost.count import network_sentence
 from hero.training.compile import compiled
@@ -82,17 +84,32 @@ def fft_fno(model: FNO, u: Tensor) -> Tensor:
     return pointwise(model.projection, v[(slice(None), slice(None), *map(slice, space))])
 
 
-@pytest.mark.parametrize(
-    ("modes", "space"), [((4,), (12,)), ((7,), (12,)), ((3, 2), (8, 9)), ((2, 3, 2), (6, 7, 5))], ids=str
-)
+GRIDS = [
+    ((4,), (12,)),
+    ((7,), (12,)),
+    ((3, 2), (8, 9)),
+    ((4, 4), (9, 6)),
+    ((2, 3, 2), (6, 7, 5)),
+    ((3, 2, 3), (6, 4, 5)),
+]
+
+
+@pytest.mark.parametrize(("modes", "space"), GRIDS, ids=str)
+@pytest.mark.parametrize(("batch", "channels"), [(3, 2), (1, 1), (1, 2)])
 @pytest.mark.parametrize("final_activation", [True, False])
 def test_a_rollout_takes_the_steps_of_the_network(
-    modes: tuple[int, ...], space: tuple[int, ...], final_activation: bool, monkeypatch: pytest.MonkeyPatch
+    modes: tuple[int, ...],
+    space: tuple[int, ...],
+    batch: int,
+    channels: int,
+    final_activation: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = FNO(2, 2, 3, modes, depth=2, final_activation=final_activation, spectral_bias=True).double()
+    """In float64, and in float32 as exactly as the general form."""
+    model = FNO(channels, channels, 3, modes, depth=2, final_activation=final_activation, spectral_bias=True).double()
     for parameter in model.parameters():
         nn.init.normal_(parameter)
-    context, steps = Context(torch.randn(3, 1, 2, *space, dtype=torch.float64)), 3
+    context, steps = Context(torch.randn(batch, 1, channels, *space, dtype=torch.float64)), 3
     trained = unroll(model, context, steps)
     made = []
     monkeypatch.setattr(fno, "Rolling", lambda *given: made.append(Rolling(*given)) or made[-1])
@@ -103,6 +120,34 @@ def test_a_rollout_takes_the_steps_of_the_network(
     assert len(made) == 1, "prepared once per rollout"
     torch.testing.assert_close(rolled, trained, rtol=1e-12, atol=1e-12 * float(trained.detach().abs().max()))
     assert rollout(as_stepper(model), context, steps).requires_grad
+    with torch.no_grad():
+        model.float()
+        single = rollout(as_stepper(model), Context(context.states.float()), steps)
+    largest = float(trained.detach().abs().max())
+    torch.testing.assert_close(single.double(), trained.detach(), rtol=1e-5, atol=1e-5 * largest)
+
+
+def test_a_rollout_sees_changed_weights_and_keeps_no_output() -> None:
+    """In several threads at once, with a step that needs what several calls of the network returned."""
+    model = FNO(1, 1, 4, (3, 3), depth=2).double()
+    keeping = Kept(Residual(model), [Rule("mean", (0,))], channels=1)
+    context = Context(torch.randn(2, 1, 1, 8, 8, dtype=torch.float64))
+
+    def heun(z: Context) -> Tensor:
+        u = z.inputs()
+        first = model(u)
+        return u + (first + model(u + first)) / 2
+
+    for _ in range(2):
+        with torch.no_grad():
+            expected = unroll(keeping, context, 5)
+            twice = torch.stack([heun(context), heun(Context(heun(context)[:, None]))], dim=1)
+            with ThreadPoolExecutor(4) as pool:
+                calls = [pool.submit(torch.no_grad()(rollout), as_stepper(keeping), context, 5) for _ in range(8)]
+            assert all(torch.allclose(call.result(), expected, rtol=1e-12, atol=1e-12) for call in calls)
+            torch.testing.assert_close(rollout(heun, context, 2), twice, rtol=1e-12, atol=1e-12)
+            for parameter in model.parameters():
+                parameter.mul_(1.1)
 
 
 def test_the_size_that_has_the_parameters_of_the_papers_table_of_costs() -> None:

@@ -59,9 +59,12 @@ def _rollout(step: Stepper, context: Context, steps: int) -> Tensor:
     tau, parts, count = reserved(context.states, steps) if in_place else None, [], 0
     with frozen_weights() if in_place else nullcontext():
         while count < steps:
-            made = steps_in(step(context), context)
+            output = step(context)
+            made = steps_in(output, context)
             if tau is None:
                 parts.append(made)
+            elif made.shape[1] == 1:  # views of less than all take as long as small steps
+                tau.select(1, count).copy_(output)
             else:
                 tau[:, count : count + made.shape[1]].copy_(made[:, : steps - count])
             count += made.shape[1]
@@ -71,10 +74,12 @@ def _rollout(step: Stepper, context: Context, steps: int) -> Tensor:
 
 def steps_in(output: Tensor, context: Context) -> Tensor:
     """The steps that one call made, (batch, steps, channel, *space)."""
-    state = context.states.shape[2:]  # (channel, *space)
     if not isinstance(output, Tensor):
         raise HeroError(f"the model returned {type(output).__name__}; return a tensor (batch, channel, *space).")
-    if output.shape[1] % state[0] or output.shape[2:] != state[1:]:
+    shape, (batch, _, *state) = output.shape, context.states.shape
+    if shape == (batch, *state):
+        return output.unsqueeze(1)
+    if shape[1] % state[0] or [*shape[2:]] != state[1:]:
         raise HeroError(
             f"the model returned {tuple(output.shape)} for states of (channel, *space) {tuple(state)}; its output "
             "must have the channels of a state, or a multiple of them, on the same grid."

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
 from hero.models.once import inferring, once
-from hero.models.rolling import MOST_MODES, Rolling
+from hero.models.rolling import Rolling
 from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing, prefers_fft
 
 
@@ -166,9 +166,9 @@ class FNO(nn.Module):
         if not isinstance(self.lifting, Pointwise) or not isinstance(self.projection, Pointwise) or any(self.padding):
             return None
         modes, space = blocks[0].spectral.modes, tuple(u.shape[2:])
-        if prefers_fft(modes, space) or (len(space) > 1 and max(modes) > MOST_MODES):
+        if prefers_fft(modes, space):
             return None
-        if u.device.type != "cpu" or autocasting(u):
+        if u.device.type != "cpu" or u.dtype != self.lifting.weight.dtype or autocasting(u):
             return None
         return Rolling(self.lifting, blocks, self.projection, u)
 

@@ -1,14 +1,21 @@
-"""An FNO's step in rollouts on a CPU: fewer and larger calls, without gradient, the same numbers up to rounding.
+"""An FNO's step in rollouts on a CPU: few calls, prepared once per rollout, without gradient; the numbers of the
+general form up to rounding.
 
-A field lies as (*space, batch, channel), so both transforms are matrix products from the left and pointwise maps are
-products from the right; none of them copies. What follows from the weights and the shape alone is prepared once per
-rollout.
+- A field lies as (*space, batch, channel), so both transforms are matrix products from the left and pointwise maps are
+  products from the right; none of them copies.
+- A real field has X[-k] = conj X[k], so the first of several axes keeps k = 0 .. m instead of twice as many. Its
+  negative wavenumbers return on the second axis, as a sign s: products of the first axis have half the size.
+- GELU(v) = v σ(2y): torch has a fast exponential in the logistic function, and none in the hyperbolic tangent.
+- What follows from weights and shape is computed once per rollout, fields and spectra lie in memory that is kept, and a
+  step is a list of calls without further Python: on a small grid the time is that of starting some ten calls, and on a
+  large one fresh memory would come from the system each time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,105 +26,146 @@ from hero.models.spectral import dft_matrices
 if TYPE_CHECKING:
     from hero.models.fno import FNOBlock, Pointwise
 
-LINEAR, CUBIC = math.sqrt(2 / math.pi), math.sqrt(2 / math.pi) * 0.044715
+LINEAR, CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
 UNIT = CUBIC ** (1 / 3)
-"""A field before an activation is scaled by it: then the argument of the tangent is y = v³ + LINEAR / UNIT v."""
+"""A field before an activation is scaled by it: then 2y = v³ + LINEAR / UNIT v."""
 
-
-MOST_MODES = 16
-"""On several axes the products are twice the arithmetic of `FNO.forward`, so calls that are large anyway lose."""
-
-Matrices = list[tuple[Tensor, tuple[int, ...]]]
+Matrices = list[tuple[Tensor, int]]
+"""For each axis a matrix, and for how many wavenumbers of other axes it is applied."""
 
 
 class Rolling:
     """An FNO of linear lifting, blocks and linear projection with their present weights, for inputs such as `u`."""
 
     def __init__(self, lifting: Pointwise, blocks: Sequence[FNOBlock], projection: Pointwise, u: Tensor) -> None:
-        self.batch, space, unit = len(u), tuple(u.shape[2:]), 1.0
-        self.blocks: list[Block] = []
-        for block in blocks:
-            parts = (block.spectral.weight, block.bias, block.bypass.weight) if self.blocks else block.fold(lifting)
-            self.blocks.append(Block(*parts, block.activated, unit, self.batch, math.prod(space)))
-            unit = 2 * UNIT if block.activated else 1.0
-        self.forward, self.inverse = left_matrices(blocks[0].spectral.modes, space, u)
-        self.weight, self.bias = projection.weight.T / unit, projection.bias
+        self.batch, channels, *space = u.shape
+        self.points, axes, unit = math.prod(space), len(space), 1.0
+        self.calls: list[Callable[[], object]] = []
+        self.kept: dict[tuple[str, int], Tensor] = {}
+        self.matrices = left_matrices(blocks[0].spectral.modes, tuple(space), u.dtype)
+        self.shape, self.channels_second = (*space, self.batch, -1), (axes, axes + 1, *range(axes))
         self.slope = u.new_tensor(LINEAR / UNIT)
-        # Kept, because fresh memory of this size would come from the system at every step.
-        self.field, self.room = u.new_empty(2, math.prod(space) * self.batch, len(blocks[0].bypass.weight))
-        axes = len(space)
-        self.shape, self.last = (*space, self.batch, -1), (axes, axes + 1, *range(axes))
-        self.first = (*range(2, axes + 2), 0, 1)
+        z = u.new_empty(self.points * self.batch, channels)
+        self.input = z.view(self.shape).permute(self.channels_second)
+        for i, block in enumerate(blocks):
+            own = block.spectral.weight, block.bias, block.bypass.weight
+            spectral, bias, bypass = own if i else block.fold(lifting)
+            scale = UNIT if block.activated else 1.0
+            z = self.block(z, spectral * (scale / unit), bias * scale, bypass.T * (scale / unit))
+            z, unit = (self.activation(z), scale) if block.activated else (z, scale)
+        shape = len(z), len(projection.weight)
+        z = self.prepare("output", shape, torch.mm, z, projection.weight.T / unit)
+        self.output = z.view(self.shape).permute(self.channels_second)
+        self.bias = projection.bias.view(-1, *(1,) * axes)
 
     def __call__(self, u: Tensor) -> Tensor:
         """(batch, channel, *space) -> (batch, channel, *space)."""
-        u = u.permute(self.first).contiguous().view(-1, u.shape[1])  # (*space batch, channel)
-        for block in self.blocks:
-            v = self.spectral(u, block).addmm_(u, block.bypass)
-            u = self.activation(v) if block.activated else v
-        return torch.addmm(self.bias, u, self.weight).view(self.shape).permute(self.last)
+        self.input.copy_(u)
+        for call in self.calls:
+            call()
+        return self.output + self.bias
 
-    def spectral(self, u: Tensor, block: Block) -> Tensor:
-        """K(u) + constant, one axis of space after the other: there from the first, back from the last."""
-        z, modes = u, len(block.modes)
-        for matrix, shape in self.forward:
-            z = matrix @ z.view(shape)
-        if self.batch > 1:
-            z = z.view(modes, 2, 2, self.batch, -1).transpose(2, 3).reshape(modes, 2 * self.batch, -1)
-        z = torch.baddbmm(block.constant, z.view(modes, 2 * self.batch, -1), block.modes)  # (modes, 2 batch, out)
-        *others, (last, shape) = self.inverse
-        for matrix, taken in others:
-            z = matrix @ z.view(taken)
-        torch.mm(last, z.view(shape), out=self.field.view(len(last), -1))
-        return self.field
+    def room(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Memory for a result; results of one name and size share it."""
+        key = name, math.prod(shape)
+        return self.kept.setdefault(key, self.slope.new_empty(key[1])).view(shape)
+
+    def prepare(self, name: str, shape: tuple[int, ...], call: Callable[..., Tensor], *given: Tensor) -> Tensor:
+        """The result of a call that every step makes."""
+        out = self.room(name, shape)
+        self.calls.append(partial(call, *given, out=out))
+        return out
+
+    def block(self, u: Tensor, spectral: Tensor, constant: Tensor, bypass: Tensor) -> Tensor:
+        """K(u) + W u + constant; W is (in, out) here."""
+        forward, inverse = self.matrices
+        modes, z, batch = mode_matrices(spectral), u, self.batch
+        for axis, (matrix, times) in enumerate(forward):
+            z = self.left(f"forward {axis}", matrix, times, z)
+        count, rows, out = modes.shape
+        if batch > 1:
+            z = z.view(count, 2, 2, batch, -1).transpose(2, 3)  # (modes, row, batch, 2, in)
+            rows_first = self.room("rows", tuple(z.shape))
+            self.calls.append(partial(rows_first.copy_, z))
+            z = rows_first
+        z = z.view(count, 2 * batch, rows)
+        mean = constant.new_zeros(count, 2 * batch, out)
+        mean[0, :batch] = constant * self.points  # a constant has only a mean mode, and that is real
+        if batch == 1 and rows == 2:  # products of two numbers would each cost more than they compute
+            for part, weight in zip(z.split(1, 2), modes.split(1, 1), strict=True):
+                mean = self.prepare("mixed", tuple(mean.shape), torch.addcmul, mean, part, weight)
+            z = mean
+        else:
+            z = self.prepare("mixed", tuple(mean.shape), torch.baddbmm, mean, z, modes)
+        *others, (matrix, _) = inverse
+        for axis, (between, times) in enumerate(others):
+            z = self.left(f"inverse {axis}", between, times, z)
+        # The bypass first, because a product that adds takes no longer than one that writes.
+        v = self.prepare("field", (len(u), out), torch.mul if u.shape[1] == 1 else torch.mm, u, bypass)
+        self.calls.append(partial(v.view(len(matrix), -1).addmm_, matrix, z.view(matrix.shape[1], -1)))
+        return v
+
+    def left(self, name: str, matrix: Tensor, times: int, z: Tensor) -> Tensor:
+        """matrix @ z for each of the wavenumbers of other axes."""
+        rows, n = matrix.shape
+        z = z.view(times, n, -1)
+        if times == 1:
+            return self.prepare(name, (rows, z.shape[2]), torch.mm, matrix, z[0])
+        if z.shape[2] == 1:
+            return self.prepare(name, (times, rows), torch.mm, z[:, :, 0], matrix.T)
+        return self.prepare(name, (times, rows, z.shape[2]), torch.bmm, matrix.expand(times, -1, -1), z)
 
     def activation(self, v: Tensor) -> Tensor:
-        """2 UNIT GELU(v / UNIT) = v (1 + tanh y)."""
-        y = torch.addcmul(self.slope, v, v, out=self.room).mul_(v).tanh_()
-        return torch.addcmul(v, v, y, out=y)
+        """UNIT GELU(v / UNIT) = v σ(v³ + LINEAR / UNIT v)."""
+        y = self.prepare("activation", tuple(v.shape), torch.addcmul, self.slope, v, v)
+        self.calls += [partial(y.mul_, v), y.sigmoid_, partial(y.mul_, v)]
+        return y
 
 
-class Block:
-    """A block's weights: a real matrix (2 in, out) for each mode, a constant in the spectrum, the bypass (in, out).
-
-    Its input is `unit` times the field.
-    """
-
-    def __init__(
-        self, spectral: Tensor, constant: Tensor, bypass: Tensor, activated: bool, unit: float, batch: int, points: int
-    ) -> None:
-        self.activated, scale = activated, UNIT if activated else 1.0
-        real, imaginary = spectral.flatten(3).movedim(-1, 1)  # (modes, in, out)
-        self.modes = torch.cat([real, -imaginary], dim=1) * (scale / unit)
-        self.bypass = bypass.T * (scale / unit)
-        self.constant = constant.new_zeros(len(real), 2 * batch, len(constant))
-        self.constant[0, :batch] = constant * (scale * points)  # it has only a mean mode, and that is real
+def mode_matrices(weight: Tensor) -> Tensor:
+    """(2, in, out, *kept) -> a real matrix (2 in, out) for each mode, in the order of `left_matrices`."""
+    if weight.dim() > 4:
+        plus, minus = weight.chunk(2, dim=3)
+        zero = torch.zeros_like(plus[:, :, :, :1])
+        weight = torch.stack([torch.cat([plus, zero], 3), torch.cat([zero, minus.flip(3)], 3)], 4)
+    real, imaginary = weight.flatten(3).movedim(-1, 1)  # (modes, in, out)
+    return torch.cat([real, -imaginary], dim=1)
 
 
-def left_matrices(modes: tuple[int, ...], space: tuple[int, ...], like: Tensor) -> tuple[Matrices, Matrices]:
+@lru_cache(8)
+def left_matrices(modes: tuple[int, ...], space: tuple[int, ...], dtype: torch.dtype) -> tuple[Matrices, Matrices]:
     """The matrices of `dft_matrices` with which a field (*space, ..) is multiplied from the left, axis by axis.
 
-    Each has the shape in which it takes the field.
-
-    A matrix is repeated for all wavenumbers of the axes before its own; those of the way back come in their order.
-    Rows and columns have the wavenumber first, then real and imaginary part. The transform of the last axis gives the
-    rows (X, -iX): with the weights [Re W; -Im W] on its columns they become the real and the imaginary part of X W.
+    Those of the way back come in their order. Rows and columns have the wavenumber first, then real and imaginary part.
+    Modes are ordered as (k_1, s, k_2, ..): k_1 = 0 .. m of the first of several axes stands for the wavenumber s k_1,
+    of which s k_1 = m and -0 are not kept and have the weight zero. The transform of the last axis gives the rows
+    (X, -iX): with the weights [Re W; -Im W] on its columns they become the real and the imaginary part of X W.
     """
     forward, inverse, kept, last = Matrices(), Matrices(), 1, len(space) - 1
     for axis, (there, back) in enumerate(zip(*dft_matrices(modes, space), strict=True)):
-        n = space[axis]
+        n, m = space[axis], modes[axis]
         f = there[:n].unflatten(1, (2, -1)).movedim(0, -1)  # of a real field: (2, kept, n)
         b = back[:, :n].unflatten(0, (2, -1))  # to a real field: (2, kept, n)
-        f = f[:, :, None] if axis == 0 else torch.stack([f, times_i(f)], dim=2)  # (2, kept, 2 of the input, n)
-        b = b[None] if axis == 0 else torch.stack([b, times_i(b)])  # (2 of the output, 2, kept, n)
+        if axis == 0:
+            if last:  # k = m is the conjugate of -m, which comes after m - 1
+                f, b = (torch.cat([x[:, :m], conjugate(x[:, m : m + 1])], 1) for x in (f, b))
+            f, b = f[:, :, None], b[None]
+        else:
+            # to and from a complex field: (2, kept, 2 of the input, n), (2 of the output, 2, kept, n)
+            f, b = torch.stack([f, times_i(f)], dim=2), torch.stack([b, times_i(b)])
+            if axis == 1:  # of s = -1 the first axis gives and takes the conjugate
+                f = torch.cat([f, torch.stack([f[:, :, 0], -f[:, :, 1]], 2)], 1)
+                b = torch.cat([b, conjugate(b)], 2)
         f = torch.stack([f, -times_i(f)]) if axis == last else f[None]  # (2 rows, 2, kept, ..)
-        f = f.movedim(2, 0).flatten(0, 2).flatten(1).to(like)
-        b = b.permute(0, 3, 2, 1).flatten(0, 1).flatten(1).to(like)
-        before = (kept,) if axis else ()
-        forward.append((f.expand(*before, -1, -1), (*before, f.shape[1], -1)))
-        inverse.insert(0, (b.expand(*before, -1, -1), (*before, b.shape[1], -1)))
-        kept *= b.shape[1] // 2
+        forward.append((f.movedim(2, 0).flatten(0, 2).flatten(1).to(dtype), kept))
+        inverse.insert(0, (b.permute(0, 3, 2, 1).flatten(0, 1).flatten(1).to(dtype), kept))
+        kept *= f.shape[2]
     return forward, inverse
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """(real, imaginary) -> (real, -imaginary)."""
+    return torch.stack([x[0], -x[1]])
 
 
 def times_i(x: Tensor) -> Tensor:
