@@ -1,5 +1,7 @@
 """Whether somebody's trajectories are fit for training, and the command to type: `hero doctor FILE`.
-See docs/howto/doctor.md."""
+
+See docs/howto/doctor.md.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +211,9 @@ def scalar_ranges(recording: Recording) -> tuple[ScalarRange, ...]:
 
 def measure_baselines(recording: Recording, found: Scan, settings: FileSettings) -> Baselines | None:
     """VRMSE of keeping the first state and of the mean state, averaged over test rollouts; None without training data.
-    It is measured as training does, with its norm, on evenly spread rollouts."""
+
+    It is measured as training does, with its norm, on evenly spread rollouts.
+    """
     if found.mean_state is None:
         return None
     chosen = selected(recording, settings)

@@ -254,7 +254,9 @@ def error_spectrum(
 
 def small_growth(subject: Subject, steps: int) -> float:
     """Geometric mean of ‖G(w + δ) - G(w)‖ / ‖δ‖ along the rollout, δ scaled back after each call.
-    δ begins as the operator's own first defect, and soon turns to the direction that grows most."""
+
+    δ begins as the operator's own first defect, and soon turns to the direction that grows most.
+    """
     context = subject.window(0)
     delta = subject.call(context)[:, :1] - subject.truth(1)
     if not bool(delta.isfinite().all()) or not bool(subject.size(delta, torch.zeros_like(delta)).all()):

@@ -82,7 +82,8 @@ class Examined:
     @property
     def stride(self) -> dict[str, str]:
         """The setting that makes small steps larger: the largest stride s that leaves enough frames, with
-        s ‖Δu‖/σ ≤ 5 % for the change per step, and s ω ≤ 1, so that waves turn by less than one radian in it."""
+        s ‖Δu‖/σ ≤ 5 % for the change per step, and s ω ≤ 1, so that waves turn by less than one radian in it.
+        """
         if not 0 < self.change < SMALL_STEP or self.unfit:
             return {}
         frames, turn = [one.frames for one in self.recording.trajectories], self.scan.frequency()

@@ -1,5 +1,7 @@
 """One pass over a recording in bounded memory, and the spectra of some states: what `hero doctor` draws findings from.
-A file above `READ_BYTES` is read in evenly spread blocks of frames."""
+
+A file above `READ_BYTES` is read in evenly spread blocks of frames.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ Block = tuple[int, int, int]  # trajectory, first frame, frame after the last
 
 class Scan:
     """What one pass finds: means ⟨·⟩ over the valid points of each state, (trajectory, frame, channel).
-    They are NaN where nothing was read, and after the end of a shorter trajectory."""
+
+    They are NaN where nothing was read, and after the end of a shorter trajectory.
+    """
 
     def __init__(self, trajectories: int, frames: int, channels: int) -> None:
         unread = [np.full((trajectories, max(0, frames - n), channels), np.nan) for n in (0, 0, 1, 2)]
@@ -206,7 +210,9 @@ class Spectrum(Record):
 
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     """At the first, middle and last frame of some trajectories; None for point clouds and very small grids.
-    Masked points are read as the mean of their channel, which has no power."""
+
+    Masked points are read as the mean of their channel, which has no power.
+    """
     axes, varied = recording.axes, found.varied
     if recording.points is not None or min(recording.space) < 4 or not len(varied):
         return None

@@ -100,7 +100,9 @@ class Flags:
 
 def setting(default: Any, doc: str = "", **more: Any) -> Any:
     """A documented field: `setting(default, doc, ge=, gt=, lt=, le=, identity=, ..)`, or `setting(doc)` if derived.
-    The keywords are bounds of the value, and `Flags`."""
+
+    The keywords are bounds of the value, and `Flags`.
+    """
     flags = {name: more.pop(name) for name in vars(Flags()) if name in more}
     if not doc:
         default, doc = None, default

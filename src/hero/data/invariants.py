@@ -38,7 +38,8 @@ SAMPLED = 2**16  # values of a channel from which its precision is judged
 @dataclass(frozen=True, eq=False)
 class Survey:
     """Numbers of trajectories, (trajectory, state, channel), over valid points with their quadrature; and of each
-    channel, (channel,). What follows from them: invariants, and how the operator predicts best."""
+    channel, (channel,). What follows from them: invariants, and how the operator predicts best.
+    """
 
     names: tuple[str, ...]
     mean: np.ndarray
@@ -138,7 +139,9 @@ class Survey:
 
 def survey(parts: Iterable[np.ndarray], names: Sequence[str], weights: np.ndarray | None = None) -> Survey:
     """Read trajectories (states, channel, *space) once; `names` are those of the channels.
-    `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal."""
+
+    `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
+    """
     series, lows, highs, samples = [], [], [], []
     for part in parts:
         u = np.asarray(part, dtype=np.float64)
@@ -173,7 +176,9 @@ def survey(parts: Iterable[np.ndarray], names: Sequence[str], weights: np.ndarra
 
 def quantum_of(values: np.ndarray) -> float:
     """The smallest step between values above half of the largest; 0 where it is within float32's rounding.
-    n values without a step have two that differ by about range/n²; ten times that is a step."""
+
+    n values without a step have two that differ by about range/n²; ten times that is a step.
+    """
     size = np.abs(values)
     large = np.unique(values[size >= 0.5 * size.max()].astype(np.float32)).astype(np.float64)
     if len(large) < FEWEST:

@@ -1,5 +1,7 @@
 """Trajectories, in memory or (`hero.data.files.trajectories`) in files, and the contexts that operators step from.
-Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel, *space)."""
+
+Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel, *space).
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,9 @@ def states_of(value: Any, layout: str, dims: int) -> Tensor:
 
 def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectories:
     """Trajectories whose points with NaN (or a number for it) in every state are masked and hold the others' mean.
-    HeroError where other values are not finite."""
+
+    HeroError where other values are not finite.
+    """
     channels = states.flatten(0, 1).movedim(1, 0).cpu().double()
     numbers = torch.tensor([stand_in(channel.numpy()) for channel in channels], dtype=torch.float64)
     states = torch.where(states == numbers.to(states).reshape(-1, *(1,) * (states.dim() - 3)), torch.nan, states)
@@ -245,7 +249,9 @@ def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectorie
 
 def streamed_moments(parts: Iterable[Tensor], correction: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel, one part (trajectory, time, channel, *space) at a time.
-    `mask` (channel, *space) is true at the points that count. Data in memory and in files give the same bits."""
+
+    `mask` (channel, *space) is true at the points that count. Data in memory and in files give the same bits.
+    """
     count, total, squares = torch.zeros(()).double(), torch.zeros(()).double(), torch.zeros(()).double()
     for part in parts:
         values = part.double().movedim(2, 0)  # (channel, trajectory, time, *space)

@@ -45,7 +45,9 @@ Read = tuple[Tensor, Share | None, Tensor, Tensor | None, Tensor | None]  # numb
 
 class Batches:
     """Batches by step number. Stateless: batch s is the same whether reached in one go or after a resume.
-    An epoch is a fresh permutation of all windows, cut into batches, the last one short; processes share each batch."""
+
+    An epoch is a fresh permutation of all windows, cut into batches, the last one short; processes share each batch.
+    """
 
     def __init__(
         self,
@@ -73,7 +75,9 @@ class Batches:
     @contextmanager
     def ahead(self, steps: Iterable[int]) -> Iterator[Iterator[Batch]]:
         """The batches of these updates, one after the other, with the same bits as by a call for each.
-        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context."""
+
+        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context.
+        """
         if self.data.is_in_memory:
             yield map(self, steps)
             return

@@ -127,7 +127,9 @@ class ModelCard(Record):
 
     def known(self, name: Literal["mu", "forcing"], value: Any, rows: int) -> Tensor | None:
         """μ (rows, p) or the forcing (rows, steps, q), either also with *space, as float32; None where it takes none.
-        HeroError if the shape does not fit."""
+
+        HeroError if the shape does not fit.
+        """
         channels, leading = (self.conditioning, ()) if name == "mu" else (self.forcing, ("steps",))
         if not channels:
             return None

@@ -57,7 +57,9 @@ class Check:
 
 class Step(nn.Module):
     """The deployed step as a module: states (batch, H*channels, *space), μ -> (batch, bundle*channels, *space).
-    Masked points come out as NaN, and may hold anything in the input."""
+
+    Masked points come out as NaN, and may hold anything in the input.
+    """
 
     mask: Tensor | None
 
@@ -77,7 +79,9 @@ def export_run(
     run: Path, data_dir: Path, out: Path | None = None, formats: Sequence[str] = ("onnx", "torch")
 ) -> dict[str, Check]:
     """Export the best checkpoint of `run` into `out` (default RUN/export), each file checked before it is written.
-    Returns the checks by format; raises HeroError, and leaves that file unwritten, if it differs from the original."""
+
+    Returns the checks by format; raises HeroError, and leaves that file unwritten, if it differs from the original.
+    """
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
@@ -115,7 +119,9 @@ def in_float32(model: nn.Module) -> nn.Module:
 @torch.no_grad()
 def trace(step: Step, card: ModelCard, compiled: bool = False) -> ExportedProgram:
     """The graph of `step` on the grid of the run for any batch, or for one state where its code fixes the batch.
-    A graph that is `compiled` afterwards is written in the form that fuses best."""
+
+    A graph that is `compiled` afterwards is written in the form that fuses best.
+    """
     token = FOR_COMPILER.set(compiled)
     with explained(f"run {card.run} cannot be traced by torch.export", "remove shape-dependent code from its backbone"):
         step(*card.zeros(1))  # fills the caches of the model with real tensors, outside of the trace

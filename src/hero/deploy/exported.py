@@ -1,5 +1,7 @@
 """Exported files: how each kind holds a program and its model card, and one step of a file as a Stepper.
-`FORMATS` has the kinds. `hero.deploy.export` writes files of them, and says what they map to what."""
+
+`FORMATS` has the kinds. `hero.deploy.export` writes files of them, and says what they map to what.
+"""
 
 from __future__ import annotations
 

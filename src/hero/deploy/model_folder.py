@@ -179,7 +179,9 @@ def find_model(name: Any, runs: Path) -> Path:
 
 def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = False) -> Operator:
     """A run folder, a model folder, or an exported file as an Operator on the CPU, in evaluation mode.
-    Code that a stored configuration names is not run: `model` stands for its backbone, or `trust_code` imports it."""
+
+    Code that a stored configuration names is not run: `model` stands for its backbone, or `trust_code` imports it.
+    """
     path = Path(path)
     if path.suffix in EXPORTED:
         return Operator(nn.Identity(), file=load_stepper(path, trust_code)).eval()

@@ -144,7 +144,9 @@ class Output:
 @contextlib.contextmanager
 def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
     """The output of a rollout of that shape; `chunk` steps of a trajectory are stored together.
-    It appears under its name when the block ends without an error."""
+
+    It appears under its name when the block ends without an error.
+    """
     check_output(path, shape)
     if path.suffix in ARRAYS:
         output = Output([np.empty(shape, np.float32)], together=True)

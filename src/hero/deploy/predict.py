@@ -169,7 +169,9 @@ class RolloutWriter:
 
     def recent(self, block: Tensor) -> Tensor:
         """The states from which to continue after `block`, which a view would keep.
-        They lie in memory as within a rollout: some processors round differently where states lie closer together."""
+
+        They lie in memory as within a rollout: some processors round differently where states lie closer together.
+        """
         history, bundle = self.operator.card.history, self.operator.card.bundle
         made = bundle if bundle >= history else history + bundle
         if block.shape[1] < made:

@@ -1,5 +1,7 @@
 """Where rollouts begin: the first H states of any recording, of an array of states, or of the operator's test data.
-Whatever follows these states is the truth of the rollout. Recordings stay in their files."""
+
+Whatever follows these states is the truth of the rollout. Recordings stay in their files.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,9 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
     """States (batch, H, channel, *space) of an .npy file or called `states`, the H left out where it is 1; μ from `mu`.
-    None where the array is something else that may be a recording."""
+
+    None where the array is something else that may be a recording.
+    """
     try:
         name, array, known = read_array(path)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

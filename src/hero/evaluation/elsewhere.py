@@ -168,7 +168,9 @@ def changed_task(
     config: RunConfig, settings: Mapping[str, Any], data_dir: Path, device: torch.device | str = "cpu"
 ) -> Task:
     """The run's task with other settings; on another grid its trajectories begin at the same functions.
-    These are warmed up on the grid of the run and resampled: a chaotic warm-up on another one ends somewhere else."""
+
+    These are warmed up on the grid of the run and resampled: a chaotic warm-up on another one ends somewhere else.
+    """
     own = config.source.task
     if own is None:
         raise HeroError(
@@ -188,7 +190,9 @@ def changed_task(
 
 def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
     """The trigonometric polynomial through `u` (.., *space) on a grid of `resolution` points per axis.
-    On a coarser grid the modes that it cannot carry are left out."""
+
+    On a coarser grid the modes that it cannot carry are left out.
+    """
     for axis in range(-dims, 0):
         points = u.shape[axis]
         modes = torch.fft.rfft(u, dim=axis)

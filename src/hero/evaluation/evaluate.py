@@ -23,7 +23,9 @@ from hero.runs.start import open_start
 
 def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_METRICS) -> records.Metrics:
     """Measure the best weights of a run on validation and test data; writes metrics, errors and rollout.
-    `more` are metrics by name that are measured in addition to the registered ones."""
+
+    `more` are metrics by name that are measured in addition to the registered ones.
+    """
     trained = Trained(run, data_dir, baselines=True)
     config, norm = trained.config, trained.norm
     weights = Run(run).weights_file

@@ -127,7 +127,9 @@ def _errors(
     made: Trajectory, true: Trajectory, channels: Sequence[int], skipped: int, offset: int, steps: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The measures (1, steps) of one trajectory, read in blocks, and of the state before it, kept, if there is one.
-    Points that are NaN in the truth from the start are a mask and count in neither."""
+
+    Points that are NaN in the truth from the start are a mask and count in neither.
+    """
 
     def read(one: Trajectory, first: int, stop: int) -> Tensor:
         return torch.from_numpy(one.read(slice(first, stop), channels).astype(np.float64))[None]

@@ -193,7 +193,9 @@ class Subject:
 
     def size(self, states: Tensor, other: Tensor | None = None) -> Tensor:
         """Norm of states (row, time, channel, *space) as they are measured, or of their difference from others.
-        In float64: squares of a state that blows up overflow long before the state."""
+
+        In float64: squares of a state that blows up overflow long before the state.
+        """
         rows = self.norm.scaled(states.double())
         if other is not None:
             rows = rows - self.norm.scaled(other.double())
@@ -202,7 +204,9 @@ class Subject:
 
 class StreamedErrors:
     """Errors of a rollout that arrives block by block in time, as if it had been measured at once.
-    Values are (batch, time), float64; a trajectory that diverged once stays diverged."""
+
+    Values are (batch, time), float64; a trajectory that diverged once stays diverged.
+    """
 
     def __init__(self, norm: Norm | None = None) -> None:
         self.norm = norm or Norm()

@@ -35,7 +35,9 @@ class WindowTable:
 
     def get(self, index: Tensor | None, compute: Callable[[], Tensor]) -> Tensor:
         """The rows of the windows `index` (on the CPU, None: not numbered); `compute` gives all if one is missing.
-        Processes that share a batch keep the rows of all of it, so that a window may come to any of them again."""
+
+        Processes that share a batch keep the rows of all of it, so that a window may come to any of them again.
+        """
         if index is None:
             return compute()
         whole = batch_index(index)
@@ -71,7 +73,9 @@ class WindowCache:
 
 def is_cacheable(model: nn.Module) -> bool:
     """Whether a window always gives the same rollout: no module draws numbers, and none mixes the samples of a batch.
-    Dropout and batch normalisation are known; other modules say so by an attribute `stochastic` or `mixes_batch`."""
+
+    Dropout and batch normalisation are known; other modules say so by an attribute `stochastic` or `mixes_batch`.
+    """
     for m in model.modules():
         dropout = m.p if isinstance(m, _DropoutNd) else getattr(m, "dropout", 0)  # a layer, or inside of one
         draws = isinstance(m, nn.RReLU) or (isinstance(dropout, int | float) and dropout > 0)

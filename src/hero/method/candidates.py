@@ -1,5 +1,7 @@
 """Stages 1 and 2 of HERO: the lagged operator G_θ̄ and the candidate rollouts; and the reference found among them.
-A candidate is registered by one line, `CANDIDATES["persistence"] = Candidate("persistence", function)`."""
+
+A candidate is registered by one line, `CANDIDATES["persistence"] = Candidate("persistence", function)`.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def restored_lagged(model: nn.Module, saved: Mapping[str, Tensor]) -> nn.Module:
 @contextmanager
 def unchanged_buffers(*models: nn.Module) -> Iterator[None]:
     """Within, modules in training write to copies of their buffers: running statistics stay as training left them.
-    Copies are put in and taken out again, because writing the old values back would spoil the graph of τ_θ."""
+
+    Copies are put in and taken out again, because writing the old values back would spoil the graph of τ_θ.
+    """
     modules = [module for model in models for module in model.modules() if module._buffers and module.training]
     kept = [(module._buffers, name, b) for module in modules for name, b in module._buffers.items() if b is not None]
     for buffers, name, tensor in kept:

@@ -1,5 +1,7 @@
 """Stages 3 and 4 of HERO: how badly, and in which way, each candidate fails; the worst one is the reference.
-A diagnostic is registered by one line, `DIAGNOSTICS["largest"] = Diagnostic("largest value", function)`."""
+
+A diagnostic is registered by one line, `DIAGNOSTICS["largest"] = Diagnostic("largest value", function)`.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,9 @@ Select = Callable[[Tensor], Tensor]  # E (batch, candidate, diagnostic) -> j* (b
 
 def scores(E: Tensor) -> Tensor:
     """S^(j) = mean_q Ẽ_q^(j) with Ẽ_q^(j) = (E_q^(j) - min_l E_q^(l)) / (max_l E_q^(l) - min_l E_q^(l) + ε).
-    (batch, candidate, diagnostic) -> (batch, candidate), each in [0, 1]."""
+
+    (batch, candidate, diagnostic) -> (batch, candidate), each in [0, 1].
+    """
     low, high = torch.aminmax(E, dim=1, keepdim=True)
     return ((E - low) / (high - low + EPS)).mean(dim=2)
 
@@ -161,7 +165,9 @@ def measure(tau: TrajectoryErrors, diagnostics: Sequence[Diagnostic]) -> Tensor:
 
 def rank(rows: list[Tensor], select: Select) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stages 3 and 4 from the rows of `measure`, one for each candidate: d_fail, j*, E, and means over the batch.
-    The means are the share of samples that chose each candidate, (candidate,), and E, (candidate * diagnostic,)."""
+
+    The means are the share of samples that chose each candidate, (candidate,), and E, (candidate * diagnostic,).
+    """
     table = bounded(torch.stack(rows, dim=1))  # (batch, candidate, 1 + diagnostics)
     D, E = table[..., 0], table[..., 1:]
     j_star = select(E)

@@ -37,7 +37,9 @@ def trajectory_distance(tau: Tensor, truth: Tensor, weights: Tensor | None = Non
 
 def cast(table: Tensor, u: Tensor, root: bool = False) -> Tensor:
     """`table`, or √table, on the device of `u` and, unless it is an index, in its type.
-    Converted once for as long as `table` lives, so that no update copies it to a device."""
+
+    Converted once for as long as `table` lives, so that no update copies it to a device.
+    """
     target = (u.device, u.dtype if table.is_floating_point() else table.dtype)
     if torch.compiler.is_compiling():
         return (table.sqrt() if root else table).to(*target)

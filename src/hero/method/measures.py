@@ -43,7 +43,9 @@ VARIANCE_FLOOR = 1e-7  # added to the variance of a state before it divides, in 
 @dataclass(frozen=True)
 class Measure:
     """(prediction, truth) -> one value per trajectory and step, or one for each channel as well.
-    `of_trajectory` sees one trajectory (time, channel, *space) and its truth in float64, and the norm of the run."""
+
+    `of_trajectory` sees one trajectory (time, channel, *space) and its truth in float64, and the norm of the run.
+    """
 
     name: str
     of_trajectory: Callable[[Tensor, Tensor, Norm], Tensor]
@@ -61,7 +63,9 @@ def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor, Norm], Tenso
 @measure(diverged=math.inf)
 def nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space.
-    A truth of norm 0 counts 0 if predicted exactly, else +inf. Below `SMALL` there is no ε, which would hide errors."""
+
+    A truth of norm 0 counts 0 if predicted exactly, else +inf. Below `SMALL` there is no ε, which would hide errors.
+    """
     u_hat, u = norm.physical(u_hat), norm.physical(u)
     distance, size = (u_hat - u).flatten(1).norm(dim=1), u.flatten(1).norm(dim=1)
     return (distance / (size + EPS * (size > SMALL))).masked_fill(distance == 0, 0.0)
@@ -94,7 +98,9 @@ def vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 @measure(diverged=math.inf)
 def apebench_nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """Σ_c ‖û_{t,c} − u_{t,c}‖₂ / ‖u_{t,c}‖₂, summed over channels and without ε, as APEBench has it.
-    A channel that is zero in the truth counts 0 if predicted exactly and +inf otherwise (APEBench: NaN and inf)."""
+
+    A channel that is zero in the truth counts 0 if predicted exactly and +inf otherwise (APEBench: NaN and inf).
+    """
     u_hat, u = norm.physical(u_hat), norm.physical(u)
     distance = (u_hat - u).flatten(2).norm(dim=2)  # (time, channel)
     quotient = distance / u.flatten(2).norm(dim=2)
@@ -104,7 +110,9 @@ def apebench_nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 @measure(diverged=0.0)
 def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """⟨û_{t,c}, u_{t,c}⟩ / (‖û_{t,c}‖₂ ‖u_{t,c}‖₂), no mean removed, averaged over channels.
-    It is 0, "knows nothing", from divergence on and for a channel where one of the fields vanishes, 1 where both do."""
+
+    It is 0, "knows nothing", from divergence on and for a channel where one of the fields vanishes, 1 where both do.
+    """
     u_hat, u = norm.physical(u_hat).flatten(2), norm.physical(u).flatten(2)
     # Each field is scaled to norm 1 first: the product of two norms would underflow for strongly decayed states.
     size_hat, size = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
@@ -116,7 +124,9 @@ def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 @measure(diverged=0.0)
 def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """The correlation of the differences from each channel's mean in the training data, averaged over channels.
-    Where there are no training data, the mean of the true state is in its place."""
+
+    Where there are no training data, the mean of the true state is in its place.
+    """
     mean = norm.channel_means(u) if norm.mean is None else norm.mean.to(u)
     origin = mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     return correlation.of_trajectory(u_hat - origin, u - origin, norm)
@@ -165,7 +175,9 @@ def apebench_gmean(apebench_errors: Values, steps: int = HORIZON) -> float:
 
 def median_trajectory(errors: Values, steps: int = HORIZON) -> int:
     """Index of the trajectory with median GM (of an even number, the worse of the middle two), which pictures show.
-    A stated rule instead of a choice by eye, so that a figure is neither the best nor the worst case."""
+
+    A stated rule instead of a choice by eye, so that a figure is neither the best nor the worst case.
+    """
     order = gm(errors, steps).argsort(stable=True)
     return int(order[len(order) // 2])
 

@@ -94,7 +94,9 @@ def numbered_metric(name: str) -> Metric | None:
 
 def standard_metrics(scoring: Scoring) -> dict[str, Metric]:
     """The metrics of benchmarks, scored by nRMSE, or of files, scored by VRMSE, over the steps of a scoring.
-    Titles name any number of steps but the usual one."""
+
+    Titles name any number of steps but the usual one.
+    """
     h, own = scoring.steps, MEASURES[scoring.measure]
     plain, steps = h == HORIZON, sorted({*REPORTED_STEPS, h})
     found = {name: numbered_metric(name) for name in (scoring.gm, *map(scoring.at, steps))}

@@ -29,7 +29,8 @@ def rollout_errors(
     measures: Sequence[Measure] = (),
 ) -> dict[str, Tensor]:
     """Roll out from the first H states of each trajectory of `data`: values (batch, steps) by the name of a measure,
-    on the CPU, of all measures that the metrics of the `norm` and `more` need, or of `measures` alone."""
+    on the CPU, of all measures that the metrics of the `norm` and `more` need, or of `measures` alone.
+    """
 
     def predict(part: Trajectories) -> Tensor:
         with torch.no_grad():
@@ -40,7 +41,9 @@ def rollout_errors(
 
 def baseline_errors(data: Trajectories | Tensor, steps: int, history: int, norm: Norm) -> dict[str, dict[str, Tensor]]:
     """The errors of doing nothing: `persistence` keeps the last given state, `mean` is the training data's mean state.
-    Without a mean state, or on another grid than its own, there is no `mean`."""
+
+    Without a mean state, or on another grid than its own, there is no `mean`.
+    """
 
     def persistence(part: Trajectories) -> Tensor:
         return part.frames(slice(history - 1, history)).cpu().expand(-1, steps, *(-1,) * (len(part.shape) - 2))

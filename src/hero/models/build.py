@@ -67,7 +67,9 @@ def user_backbone(name: str) -> Backbone:
 
 def build_user_module(settings: UserModuleSettings, dims: int | None, in_channels: int, out_channels: int) -> nn.Module:
     """A copy of the network that was handed over, whose weights are the start; or the class with `backbone.kwargs`.
-    in_channels and out_channels are filled in where the class takes them."""
+
+    in_channels and out_channels are filled in where the class takes them.
+    """
     if is_given(settings.name):
         net: nn.Module = copy.deepcopy(found("backbone", settings.name))
         return net.float().cpu().train()
@@ -153,7 +155,9 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
 
 def remembers(model: nn.Module, x: torch.Tensor) -> bool:
     """Whether a module in evaluation mode, with equal random numbers, treats the same input in two ways.
-    Inputs and outputs of its submodules are compared as well: a head that starts at zero would hide the difference."""
+
+    Inputs and outputs of its submodules are compared as well: a head that starts at zero would hide the difference.
+    """
     sizes: list[list[float]] = []
 
     def note(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:

@@ -1,5 +1,7 @@
 """Low-rank adapters (LoRA, Hu et al. 2022) while a checkpoint is fine-tuned; stored weights are merged, W + B A.
-The deployed operator is the plain architecture: nothing but training knows of adapters."""
+
+The deployed operator is the plain architecture: nothing but training knows of adapters.
+"""
 
 from __future__ import annotations
 

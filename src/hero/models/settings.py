@@ -1,5 +1,7 @@
 """Section `backbone`: the settings that every backbone has, and those of each, whose defaults follow from a size.
-Apart from the networks, which need torch alone."""
+
+Apart from the networks, which need torch alone.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """A U-Net in 1D, 2D and 3D: residual convolutions on a pyramid of grids, joined across by skip connections.
-Each axis wraps around where it is periodic and is padded with zeros where it is not."""
+
+Each axis wraps around where it is periodic and is padded with zeros where it is not.
+"""
 
 from __future__ import annotations
 

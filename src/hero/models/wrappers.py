@@ -76,7 +76,9 @@ def per_channel(values: Tensor, x: Tensor) -> Tensor:
 
 class Masked(Wrapper):
     """Masked points enter the backbone as 0, whatever they hold, and leave it as 0: the mean, inside of `Normalised`.
-    With `as_input` the share of channels that have a value at a point is a further input of the backbone."""
+
+    With `as_input` the share of channels that have a value at a point is a further input of the backbone.
+    """
 
     mask: Tensor
 

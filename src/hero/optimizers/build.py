@@ -1,5 +1,7 @@
 """Optimizers by name: adamw (the paper's), soap, any class of torch.optim, your own class or function.
-`OPTIMIZERS["mine"] = OptimizerPart(...)` adds one."""
+
+`OPTIMIZERS["mine"] = OptimizerPart(...)` adds one.
+"""
 
 from __future__ import annotations
 

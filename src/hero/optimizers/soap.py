@@ -21,7 +21,9 @@ Work = tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor], list[in
 
 def rotated_axes(p: Tensor, longest: int) -> list[int]:
     """The axes that get a basis: all of a matrix, none of a vector, in and out of a spectral weight.
-    That is a matrix for each mode: complex (in, out, *modes), or real (2, in, out, *modes)."""
+
+    That is a matrix for each mode: complex (in, out, *modes), or real (2, in, out, *modes).
+    """
     axes = range(p.dim()) if p.dim() > 1 else range(0)
     if p.is_complex() and p.dim() >= 3:
         axes = range(2)

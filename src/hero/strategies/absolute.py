@@ -16,7 +16,9 @@ from hero.strategies.base import Compiler, Loss, Setup, Strategy, require_solver
 
 class OneStep(Strategy[Settings]):
     """Teacher forcing: L = ℓ(G_θ(z_n), u_{n+1}) on the first transition of each window.
-    It draws the same windows as the others, so that seeds pair."""
+
+    It draws the same windows as the others, so that seeds pair.
+    """
 
     title: ClassVar[str] = "One-step"
     suffix: ClassVar[str | None] = ""
@@ -92,7 +94,9 @@ class RecurrentSettings(Settings):
 
 class Recurrent(Strategy[RecurrentSettings]):
     """RNO (Ye, Zhang and Wang 2025): L = (1/N) Σ_{n=1..N} ℓ(û_n, u_n) with û_0 = u_0 and û_n = G_θ(û_{n-1}).
-    It is push-forward's loss on longer windows, up to a whole trajectory, and recomputes activations to save memory."""
+
+    It is push-forward's loss on longer windows, up to a whole trajectory, and recomputes activations to save memory.
+    """
 
     title: ClassVar[str] = "RNO"
     suffix: ClassVar[str | None] = "-RNO"

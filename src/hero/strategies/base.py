@@ -128,7 +128,9 @@ class Strategy(Generic[S]):
 
     def differentiated(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """`loss`, a function (model, context, ...) -> (value, *more), as one that returns this, and gradients.
-        They are None unless one compiled program computes both: a quarter less time for updates of small networks."""
+
+        They are None unless one compiled program computes both: a quarter less time for updates of small networks.
+        """
 
         def forward(model: nn.Module, *rest: Any) -> Any:
             value, *more = loss(model, *rest)

@@ -1,5 +1,7 @@
 """HERO: push-forward plus the relative term, L_total = L_roll + λ_s L_rel; and its control, with one part replaced.
-Training only: the trained model is the plain one."""
+
+Training only: the trained model is the plain one.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ class HeroStrategy(RelativeStrategy):
 
 class FixedWeightStrategy(RelativeStrategy):
     """The control of HERO: the same schedule with α replaced by a constant, L = L_roll + λ_s α₀ D(τ_θ, τ_*).
-    HERO's gain over it is the effect of history, its own gain over push_forward that of the added distance alone."""
+
+    HERO's gain over it is the effect of history, its own gain over push_forward that of the added distance alone.
+    """
 
     title: ClassVar[str] = "Fixed weight"
     suffix: ClassVar[str | None] = "-fixed"

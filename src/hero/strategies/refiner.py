@@ -26,7 +26,9 @@ from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 class Diffusion:
     """A diffusion model with T = K + 1 times; t = K comes first, from noise alone. Tables are float64, cast where used.
-    β_t = s^((K-t)/K), ᾱ_t = Π_{i≤t} (1 - β_i), so that ᾱ_K = 0; s is the least noise, a variance."""
+
+    β_t = s^((K-t)/K), ᾱ_t = Π_{i≤t} (1 - β_i), so that ᾱ_K = 0; s is the least noise, a variance.
+    """
 
     def __init__(self, steps: int, noise: float) -> None:
         t = torch.arange(steps + 1, dtype=torch.float64)
@@ -71,7 +73,9 @@ def noise_like(like: Tensor, generator: Generator | None) -> Tensor:
 
 class RefinedOperator(Normalised):
     """G_θ(z_n) = u_n + w ŷ, with ŷ from K + 1 calls of the backbone, whose input is [states | guess | k/K].
-    The index k enters as one constant input channel, the minimum any backbone accepts."""
+
+    The index k enters as one constant input channel, the minimum any backbone accepts.
+    """
 
     w: Tensor
 
@@ -166,7 +170,9 @@ class Refiner(Strategy[RefinerSettings]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The mean squared error whatever train.loss says: a distance relative to a target that is noise means nothing.
-        k is drawn uniformly from {0, ..., K} for every sample."""
+
+        k is drawn uniformly from {0, ..., K} for every sample.
+        """
         x = batch.context.inputs()
         y = refined(model).target(x, batch.truth[:, 0])
         k = draw(partial(torch.randint, self.settings.steps + 1), (len(y),), generator=batch.generator, device=y.device)
@@ -180,7 +186,9 @@ class Refiner(Strategy[RefinerSettings]):
 
     def stepper(self, model: nn.Module) -> Stepper:
         """Seeded on construction, so that each new stepper gives the same rollouts.
-        Numbers are drawn for a whole batch at once: the numbers of a trajectory depend on the rest of its batch."""
+
+        Numbers are drawn for a whole batch at once: the numbers of a trajectory depend on the rest of its batch.
+        """
         generator = Generator(device=next(model.parameters()).device)
         generator.manual_seed(seed_of(self.seed, "refine"))
 

@@ -125,7 +125,9 @@ def without_stand_ins(recording: Recording, sampled: Sequence[np.ndarray]) -> tu
 
 def stand_in(states: np.ndarray) -> float:
     """The number that stands for a missing value in states of one channel; NaN if there is none.
-    At some points every state is this number, at the others the states differ, and by far less than from it."""
+
+    At some points every state is this number, at the others the states differ, and by far less than from it.
+    """
     still = (states == states[0]).all(axis=0)
     if not still.any() or still.all():
         return math.nan

@@ -59,7 +59,9 @@ def as_array(data: np.ndarray | Tensor) -> np.ndarray:
 
 def store_arrays(data: Any, folder: Path) -> dict[str, Any]:
     """The settings of data handed over as (trajectory, time, channel, *space), which are stored in `folder`.
-    A dictionary has the splits train, val and test, or `u` with `mu`, `x`, `t` and so on as in an .npz file."""
+
+    A dictionary has the splits train, val and test, or `u` with `mu`, `x`, `t` and so on as in an .npz file.
+    """
     several = isinstance(data, Mapping)
     arrays = {name: as_array(part) for name, part in (data.items() if several else [("u", data)])}
     states = [part for name, part in arrays.items() if name in STATES]

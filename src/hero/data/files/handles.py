@@ -108,7 +108,9 @@ def check_claim(recording: Recording) -> Recording:
 
 def check_hdf5(path: Path, file: h5py.File) -> None:
     """Refuse datasets that lie in other files, which a stranger chooses, and such with chunks as bombs.
-    By the inner functions of h5py: a file may have a dataset for each of thousands of trajectories."""
+
+    By the inner functions of h5py: a file may have a dataset for each of thousands of trajectories.
+    """
     links: list[tuple[bytes, int]] = []
     file.id.links.visit(lambda name, link: links.append((name, link.type)), info=True)
     for name, link in links:

@@ -1,5 +1,6 @@
 """What settings choose of a recording: channels, conditioning, forcing, states, the part of each axis; and which states
-of which trajectories are trained on, validated on and tested on."""
+of which trajectories are trained on, validated on and tested on.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def _selected(
 @lru_cache(maxsize=2)
 def resampled(recording: Recording, dt: float) -> Recording:
     """States at steps of `dt` from the first frame of each trajectory on, linear between the frames of the file, whose
-    times may be uneven; the recording itself where dt is 0."""
+    times may be uneven; the recording itself where dt is 0.
+    """
     if not dt:
         return recording
     clocks = [row for times in recording.times for row in np.atleast_2d(times)]
@@ -202,7 +204,9 @@ class Part:
 
 def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
     """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
-    Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts."""
+
+    Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts.
+    """
     for problem in too_short(recording, settings.stride):
         raise problem
     if settings.train_share + settings.val_share >= 1:

@@ -204,7 +204,9 @@ FOUND = flagged(FileSettings, "found")  # taken from the file again when others 
 
 def opened(settings: FileSettings) -> Recording:
     """What the settings choose of the recording that they name: tidied, and fit for training.
-    HeroError if it is not, or has changed since the settings were found in it."""
+
+    HeroError if it is not, or has changed since the settings were found in it.
+    """
     given = open_recording(Path(settings.path), settings.layout)
     recording = tidied(selection.resampled(given, settings.resample))
     for problem in unfit(recording, settings):
@@ -216,7 +218,8 @@ def opened(settings: FileSettings) -> Recording:
 
 def unfit(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
     """Every reason to refuse what the settings choose of a tidy recording: training raises the first of them, and `hero
-    doctor` shows them all."""
+    doctor` shows them all.
+    """
     chosen = selection.selected(recording, settings)
     yield from problems(chosen, settings)
     try:

@@ -156,7 +156,9 @@ def _states_of(kind: str, path: Path) -> dict[str, FileArray]:
 
 def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     """The files of a folder as one recording, by the rule that their names follow or that the layout says.
-    A folder train, valid or test below it names a split, for trajectories whose file does not say."""
+
+    A folder train, valid or test below it names a split, for trajectories whose file does not say.
+    """
     files = _files_of(folder)
     if not files:
         found = ", ".join(sorted(item.name for item in folder.iterdir())[:LISTED])

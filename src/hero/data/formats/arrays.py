@@ -1,5 +1,6 @@
 """Arrays that stay in their files until they are sliced, and other views of them: states stacked in time, a complex
-array as two, a flattened grid unfolded, faces averaged to cells."""
+array as two, a flattened grid unfolded, faces averaged to cells.
+"""
 
 from __future__ import annotations
 

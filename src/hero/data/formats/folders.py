@@ -39,7 +39,9 @@ def split_files(folder: Path) -> dict[str, Path]:
 
 def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
     """An array per split, (trajectory, time, channel, *space) or as the layout says; and the scenario's JSON.
-    The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic."""
+
+    The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic.
+    """
     files = split_files(folder)
     described = files["train"].with_name(files["train"].name.removesuffix("_train.npy") + ".json")
     facts = json.loads(described.read_text(encoding="utf-8")).get("info", {}) if described.is_file() else {}
@@ -94,7 +96,8 @@ def join(recordings: Sequence[Recording]) -> Recording:
 
 def in_series(series: Sequence[Recording]) -> Recording:
     """One trajectory of recordings that follow each other in time; a state at the end of one and the start of the next
-    counts once."""
+    counts once.
+    """
     clocks = [one.times[0] if one.times else None for one in series]
     pairs = pairwise(clocks)
     repeated = [0, *(int(a is not None and b is not None and b[0] == a[-1]) for a, b in pairs)]
@@ -166,7 +169,9 @@ def read_snapshots(
     folder: Path, rule: NameRule, axes: str, opened: Callable[[Path], Mapping[str, FileArray]]
 ) -> Recording:
     """The recording of files with one state each; `axes` are those of a state, "" where they are to be found.
-    `opened` gives the arrays of one state by name, "" where the file is the array."""
+
+    `opened` gives the arrays of one state by name, "" where the file is the array.
+    """
     runs = _runs(folder, rule)
     first = {field: dict(opened(next(iter(states.values())))) for field, states in next(iter(runs.values())).items()}
     word = axes or _state_axes(first, folder)

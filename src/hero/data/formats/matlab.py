@@ -1,5 +1,7 @@
 """MATLAB files: the Navier-Stokes data of FNO, and the single solutions of papers on PINNs and SINDy.
-Files of version 7.3 are HDF5 with the axes in reverse; both kinds are shown as MATLAB shows them."""
+
+Files of version 7.3 are HDF5 with the axes in reverse; both kinds are shown as MATLAB shows them.
+"""
 
 from __future__ import annotations
 

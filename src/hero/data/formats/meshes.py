@@ -124,7 +124,9 @@ def read_vtk(path: Path) -> dict[str, np.ndarray]:
 
 def _fields(mesh: Any, in_cells: bool) -> dict[str, np.ndarray]:
     """The fields on the points or in the cells of a mesh, copied, since a reader may use their memory again.
-    On a grid, x runs fastest."""
+
+    On a grid, x runs fastest.
+    """
     from vtkmodules.util.numpy_support import vtk_to_numpy
     from vtkmodules.vtkFiltersCore import vtkCellCenters
 

@@ -89,13 +89,17 @@ class Grid:
 
 def alias_free_mode(resolution: int, degree: int) -> int:
     """The highest mode number K such that products of `degree` fields with all |n_j| <= K alias only outside that band.
-    (degree + 1) K < resolution keeps 2/3 of the modes for a quadratic term (Orszag's rule) and 1/2 for a cubic one."""
+
+    (degree + 1) K < resolution keeps 2/3 of the modes for a quadratic term (Orszag's rule) and 1/2 for a cubic one.
+    """
     return (resolution - 1) // (degree + 1)
 
 
 def _contour_mean(f: Callable[[Tensor], Tensor], z: Tensor, points: int = 32) -> Tensor:
     """f(z) for an entire f as its mean over the unit circle around z (Kassam & Trefethen 2005, section 2).
-    Closed forms cancel badly near z = 0, not on the circle. The mean is complex, as dispersive symbols need."""
+
+    Closed forms cancel badly near z = 0, not on the circle. The mean is complex, as dispersive symbols need.
+    """
     angles = (torch.arange(points, dtype=torch.float64, device=z.device) + 0.5) * (2 * math.pi / points)
     total = torch.zeros_like(z)
     for offset in torch.polar(torch.ones_like(angles), angles):
@@ -105,7 +109,9 @@ def _contour_mean(f: Callable[[Tensor], Tensor], z: Tensor, points: int = 32) ->
 
 class SpectralStepper:
     """Advance u_t = L u + N(u) by `dt`, in `substeps` equal internal steps; `linear` is the symbol of L (rfft layout).
-    `nonlinear` maps modes to modes; None selects the exact exponential, in which substeps make no difference."""
+
+    `nonlinear` maps modes to modes; None selects the exact exponential, in which substeps make no difference.
+    """
 
     def __init__(
         self,

@@ -46,7 +46,9 @@ SCORED = ("val", "test")  # the splits that rollouts are scored on
 @dataclass(frozen=True)
 class Split:
     """A part of a task's data: `trajectories` runs of `steps` + 1 snapshots from initial states drawn with `seed`.
-    The bounds are checked where a stored card is read; the name becomes part of the name of a file."""
+
+    The bounds are checked where a stored card is read; the name becomes part of the name of a file.
+    """
 
     name: Annotated[str, Field(pattern="^(train|val|test)$")]
     trajectories: Annotated[int, Field(ge=1)]
@@ -177,7 +179,9 @@ def members(task: Task, split: Split) -> list[tuple[Task, list[int]]]:
 @contextlib.contextmanager
 def _worker_threads() -> Iterator[ThreadPoolExecutor]:
     """As many threads as torch may use, each with single-threaded operations: trajectories side by side scale.
-    Threads inside of these short operations do not; on a busy machine they measured up to a hundred times slower."""
+
+    Threads inside of these short operations do not; on a busy machine they measured up to a hundred times slower.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

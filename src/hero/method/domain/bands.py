@@ -60,7 +60,9 @@ def split_modes(
     extents: Sequence[float] | None = None,
 ) -> GridBands:
     """|k| = 0, 1, 2, 3, 4-7, 8-15, .., of the modes that an FNO with `kept` modes per axis reaches, and all others.
-    |k| is rounded. Without `kept` every mode is reached. Along axes with ends, a wave is two cosines."""
+
+    |k| is rounded. Without `kept` every mode is reached. Along axes with ends, a wave is two cosines.
+    """
     modes = transform.wavenumbers(space, device)
     scaled = [k * scale for k, scale in zip(modes, axis_scales(extents, len(space)), strict=True)]
     radius = torch.stack(scaled).square().sum(dim=0).sqrt().round()

@@ -190,7 +190,9 @@ class LocalSmoothing(CloudPerturbation):
 
 class NeighbourhoodJitter(CloudPerturbation):
     """u_i ← (1 - s) u_i + s u_j(i) with j(i) a random neighbour: the sample point moves towards it by the share s.
-    The points of one sample move once, the same for all its states and channels."""
+
+    The points of one sample move once, the same for all its states and channels.
+    """
 
     def changed(self, u: Tensor, generator: Generator) -> Tensor:
         index = cast(self.cloud.neighbours, u)  # (P, k)

@@ -112,7 +112,9 @@ class Box(Geometry):
 
 def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> Tensor | None:
     """Quadrature weights in the shape of space, float64 with sum 1; None where all are equal.
-    Evenly spaced points of an axis, ascending or descending, weigh the same, as cells do; others as trapezoids."""
+
+    Evenly spaced points of an axis, ascending or descending, weigh the same, as cells do; others as trapezoids.
+    """
     weights = torch.ones((), dtype=torch.float64)
     for axis, (points, wraps) in enumerate(zip(coordinates, periodic, strict=True)):
         gaps = torch.as_tensor(points, dtype=torch.float64).diff()

@@ -107,7 +107,9 @@ def cosine_modes(
     weights: Tensor | None = None,
 ) -> Modes:
     """√2 cos(πk(i + ½)/N) along each axis, 1 for k = 0: fields on a grid with walls, sampled in the cells.
-    With quadrature `weights` the cells have their widths."""
+
+    With quadrature `weights` the cells have their widths.
+    """
     modes = mixed_modes(space, (False,) * len(space), kept, extents, weights)
     return replace(modes, wavenumber=2 * modes.wavenumber, width=1.0)
 
@@ -120,7 +122,9 @@ def mixed_modes(
     weights: Tensor | None = None,
 ) -> Modes:
     """Waves along periodic axes times cosines along the others; a half wave counts ½, and shells are ½ wide.
-    `kept` counts |k| < kept waves on a periodic axis and cosines on the others."""
+
+    `kept` counts |k| < kept waves on a periodic axis and cosines on the others.
+    """
     omegas = axis_weights(weights, space)
     kept = kept or tuple(n // 2 + 1 if around else n for n, around in zip(space, periodic, strict=True))
     matrices, axes = [], []

@@ -67,7 +67,9 @@ class Transform:
 
     def counted_twice(self, values: Tensor, u: Tensor) -> Tensor:
         """`values` of the coefficients of `u`, in place, doubled where one stands for its conjugate as well.
-        The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two."""
+
+        The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two.
+        """
         if axes := self.wave_axes(u):
             values.movedim(axes[-1], -1)[..., 1 : (u.shape[axes[-1]] + 1) // 2].mul_(2)
         return values
@@ -184,7 +186,9 @@ def shell_power(
     state: np.ndarray, periodic: Sequence[bool], extents: Sequence[float] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ_{|k| in shell} |û_k|² of (channel, *space): (channel, shells), and the coefficients of each shell.
-    Shells end with the largest wavenumber that every axis resolves. Transforms are fast ones, for grids of any size."""
+
+    Shells end with the largest wavenumber that every axis resolves. Transforms are fast ones, for grids of any size.
+    """
     from scipy.fft import dctn, fftn  # training needs torch and numpy alone
 
     space = state.shape[1:]

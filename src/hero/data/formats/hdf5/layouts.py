@@ -219,7 +219,8 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
 
 def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, word: str) -> str:
     """A letter per axis: the user's word, else the documented order where the coordinates have its lengths,
-    else the only order that fits them."""
+    else the only order that fits them.
+    """
     if word or not row.axes:
         return slabs.layout_of(word, data.shape, {}, name=data.name, path=path)
     documented = next(letters for letters in row.axes.split() if len(letters) == data.ndim)
