@@ -154,7 +154,9 @@ def open_lock(path: Path) -> IO[str]:
 
 def lock(file: IO[str], wait: bool) -> bool:
     """Lock an open file until it is closed; False if another process holds it and we do not wait.
-    On a system or file system without locks it returns True: keeping processes apart is then up to the user."""
+
+    On a system or file system without locks it returns True: keeping processes apart is then up to the user.
+    """
     try:
         import fcntl
 
@@ -252,7 +254,9 @@ def _digits(file: IO[bytes], at: int) -> bytes:
 
 def crash_point(name: str, leave: Callable[[], object] | None = None) -> None:
     """Die by SIGKILL if $HERO_FAULT fits `name`: "before-rename state.pt", or "half-line *:3" for the third that fits.
-    `leave` is called before, to leave a half-written file. Without the variable this is one look into a dictionary."""
+
+    `leave` is called before, to leave a half-written file. Without the variable this is one look into a dictionary.
+    """
     global _passed
     if FAULT not in os.environ:
         return

@@ -9,7 +9,9 @@ from typing import Any
 
 def lazily(package: str, *modules: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names stand in `modules`, which are searched in this order.
-    Type checkers read `from module import *` below `if TYPE_CHECKING` instead."""
+
+    Type checkers read `from module import *` below `if TYPE_CHECKING` instead.
+    """
 
     def public(module: str) -> list[str]:
         found = vars(import_module(module))

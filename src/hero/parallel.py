@@ -201,7 +201,9 @@ def wait_for_first() -> None:
 
 class Agreement:
     """Whether any process says so. All get the same answer after the same update, from what they said an update ago.
-    It travels between the hosts while an update runs, so that no device is waited for."""
+
+    It travels between the hosts while an update runs, so that no device is waited for.
+    """
 
     def __init__(self) -> None:
         self._sent: tuple[dist.Work, Tensor] | None = None

@@ -45,7 +45,9 @@ class Landscape(Record):
     @property
     def log10_ratio(self) -> list[list[float]]:
         """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), one row per kept checkpoint; NaN where both have diverged.
-        +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round."""
+
+        +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
+        """
         with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
             ratio = np.log10(np.add(self.errors, EPS)) - np.log10(np.add(self.final_errors, EPS))
         rows: list[list[float]] = ratio.tolist()
@@ -54,7 +56,9 @@ class Landscape(Record):
 
 def measure_landscape(run: Path, data_dir: Path) -> Landscape:
     """Measure all kept checkpoints and the final model on the test split; writes `landscape.json`.
-    The paper's second figure. "Final" means the weights that are deployed, the best by validation."""
+
+    The paper's second figure. "Final" means the weights that are deployed, the best by validation.
+    """
     trained, steps = Trained(run, data_dir), Run(run).kept_steps
     if not steps:
         raise HeroError(

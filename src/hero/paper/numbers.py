@@ -35,7 +35,9 @@ def published_row(table: str, task: str, backbone: str, row: str) -> Mapping[str
 
 def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     """How a run departs from the paper's protocol, such as "train.steps=400 (paper: 10000)"; empty if it does not.
-    `own` names settings that the published row itself changes, for example hero.start in the table of start steps."""
+
+    `own` names settings that the published row itself changes, for example hero.start in the table of start steps.
+    """
     if isinstance(config.data, FileSettings):
         return [f"the data, {config.task.name}, are not in the paper"]
     _, *published = zip(*(key for key in _paper() if key[0] == "complete"), strict=True)

@@ -49,7 +49,9 @@ class Tasks:
 
     def risk(self, model: nn.Module, part: slice, steps: int | None = None, recompute: bool = False) -> Tensor:
         """ℓ_T(q_i, θ) = D(τ_θ, τ_*) of the tasks in `part` over T = `steps`, by default all of the truth.
-        With `recompute` only the states are kept, and each step is computed again in the backward pass."""
+
+        With `recompute` only the states are kept, and each step is computed again in the backward pass.
+        """
 
         def step(context: Context) -> Tensor:
             inputs = context.inputs()
@@ -194,7 +196,9 @@ def probe(
     run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int | None = None, windows: int = 120
 ) -> theory.Probe:
     """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes `probe.json`.
-    The long-horizon risk is over `horizon` steps, by default 50 or as many as validation trajectories have."""
+
+    The long-horizon risk is over `horizon` steps, by default 50 or as many as validation trajectories have.
+    """
     config = Run(run).config
     train = config.train
     longest = config.split("val").steps + 1 - train.history

@@ -121,7 +121,9 @@ SHIFTS: dict[str, Shift] = {
 
 def shifted(run: Path, data_dir: Path, shift: Shift) -> OtherMetrics:
     """The best checkpoint of a run on the test split of the shifted task: as many, as long, of the same seed.
-    The result is kept as `hero evaluate RUN --set task.…` keeps it, and measured again when the checkpoint changes."""
+
+    The result is kept as `hero evaluate RUN --set task.…` keeps it, and measured again when the checkpoint changes.
+    """
     settings = {f"task.{name}": value for name, value in shift.settings.items()}
     with suppress(HeroError):  # missing or damaged
         known = OtherMetrics.read(run / "evaluations" / f"{name_of(settings, 'test')}.json")

@@ -136,7 +136,9 @@ class FirstOrder(Record):
     @property
     def effect(self) -> float:
         """λ Cov / ((1 + λ ᾱ) |⟨∇J_L, d⁰⟩|): descent that reweighting adds at equal length, as a share of the standard.
-        Positive where history helps to first order, whatever the sign of the standard direction."""
+
+        Positive where history helps to first order, whatever the sign of the standard direction.
+        """
         scale = (1 + self.weight * self.alpha_mean) * abs(self.along_standard)
         return self.weight * self.covariance / scale if scale else math.nan
 

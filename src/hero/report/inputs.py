@@ -62,7 +62,9 @@ def tried(read: Callable[[], T], notices: list[str]) -> T | None:
 @dataclass(frozen=True)
 class Curves:
     """The errors of a run at each step, the mean over its trajectories.
-    They are of all channels as "", and of each by its name where channels are measured one by one."""
+
+    They are of all channels as "", and of each by its name where channels are measured one by one.
+    """
 
     scores: dict[str, np.ndarray]  # an error that is not a number is infinite
     baselines: dict[str, dict[str, np.ndarray]]

@@ -64,7 +64,9 @@ class Panel:
 
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
     """The studies, and one more, or one for each horizon, of the runs that were named by themselves.
-    A group whose title another result has as well has the folder of its study in it."""
+
+    A group whose title another result has as well has the folder of its study in it.
+    """
     own = [inputs.runs[name] for name in inputs.named if name in inputs.runs]
     results = [*inputs.studies.values(), *studies_of_runs(own)]
     held = Counter(title for result in results for title in {group.title for group in result.groups})

@@ -61,7 +61,9 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
     """The tensors of anybody's file, and the words of hero in it, whose checksum must then be right; else ValueError.
-    By their bytes: the library opens no path that is not UTF-8."""
+
+    By their bytes: the library opens no path that is not UTF-8.
+    """
     with reading(path) as file:
         data = file.read()
     tensors: dict[str, Tensor] = safetensors.torch.load(data)

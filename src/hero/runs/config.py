@@ -199,7 +199,9 @@ def make_config(
 
 def stored_config(path: Path) -> RunConfig:
     """The configuration in the folder of a run; HeroError unless it is as it was written.
-    It is also taken where it gives the id in its first line, since settings that decide nothing may be edited."""
+
+    It is also taken where it gives the id in its first line, since settings that decide nothing may be edited.
+    """
     with reading(path) as file:
         first = file.readline(1000).decode(errors="replace").split()
     is_sealed = first[:2] == OF_RUN.split() and len(first) > 2

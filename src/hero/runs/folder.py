@@ -107,7 +107,9 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 
 def choose_device(name: str) -> torch.device:
     """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one.
-    Of several processes on CUDA, each gets the one with its number on its machine."""
+
+    Of several processes on CUDA, each gets the one with its number on its machine.
+    """
     try:
         if name == "auto":
             found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None

@@ -277,7 +277,9 @@ def read_rollout(run: Path, file: str = ROLLOUT_FILE) -> Rollout | None:
 
 def radial_spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """P(k) = mean of |û_κ|² over the modes with k − ½ ≤ |κ| < k + ½, k = 1 .. N/2, of (time, channel, *space).
-    û is divided by the grid size."""
+
+    û is divided by the grid size.
+    """
     from hero.method.domain.transform import shell_power  # which loads torch
 
     space = tuple(range(1, trajectory.ndim - 1))

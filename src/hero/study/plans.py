@@ -81,7 +81,9 @@ STUDIES: Registry[Study] = parts.STUDIES
 
 def whole_trajectories(config: RunConfig) -> Mapping[str, Any]:
     """Recurrent training as its name says: whole trajectories from their first state, at an equal budget.
-    The batch is scaled so that an update makes as many operator steps, batch * unroll, as in the other rows."""
+
+    The batch is scaled so that an update makes as many operator steps, batch * unroll, as in the other rows.
+    """
     train = config.train
     unroll = config.split("train").steps + 1 - train.history
     unroll -= unroll % train.bundle
@@ -122,7 +124,9 @@ def plan(
     loss: str | None = None,
 ) -> Plan:
     """The runs of the study `name`; None leaves an axis as the study has it. HeroError for what does not fit.
-    `loss` is an absolute loss, "relative" or "mse", or "both"."""
+
+    `loss` is an absolute loss, "relative" or "mse", or "both".
+    """
     study = STUDIES[name]
     trust(*(backbones or ()), *(strategies or ()))
     given = {"tasks": tasks, "backbones": backbones, "loss": loss, "strategies": strategies, "seeds": seeds}
@@ -225,7 +229,9 @@ def planned_group(
 
 def loss_key(config: RunConfig) -> dict[str, Any]:
     """All that decides the weights of a run, in its simplest form.
-    Runs with equal keys minimise the same loss on the same windows, so that they differ by rounding at most."""
+
+    Runs with equal keys minimise the same loss on the same windows, so that they differ by rounding at most.
+    """
     content, strategy, own = config.to_dict(), config.untrained_strategy, config.method
     is_push_forward = {
         "one_step": config.train.unroll == 1,

@@ -26,7 +26,9 @@ Status = Literal["finished", "unfinished", "not run", "failed"]
 
 class MetricColumn(Record):
     """A number of the table. `key` names it in the cells and in the published tables.
-    Numbers of an evaluated run are `metric` of the split `split` of its metrics.json."""
+
+    Numbers of an evaluated run are `metric` of the split `split` of its metrics.json.
+    """
 
     key: str
     label: str

@@ -25,7 +25,9 @@ def summarise(
     groups: Sequence[Group], metric: str = "nrmse@100", baseline: str = "push_forward", direction: Direction = "lower"
 ) -> tuple[Summary, ...]:
     """The statistics of the groups of each loss; of none that has no group with two rows with results.
-    `baseline` is a method or the label of a row. Tests are corrected over all groups."""
+
+    `baseline` is a method or the label of a row. Tests are corrected over all groups.
+    """
     tests = paired_tests(groups, metric, baseline, direction)
     found = []
     for loss in dict.fromkeys(group.loss for group in groups):
@@ -104,7 +106,9 @@ def compare_pairs(ours: Sequence[float], theirs: Sequence[float], direction: Dir
 
 def t_test(logs: np.ndarray) -> tuple[tuple[float, float] | None, float | None]:
     """The 95 % interval exp(d̄ ± t s/√n) of the ratio and the two-sided p of t = d̄ √n / s, for log ratios d.
-    With one pair, without spread or with an infinite ratio there is no t: both are None."""
+
+    With one pair, without spread or with an infinite ratio there is no t: both are None.
+    """
     from scipy import stats
 
     if len(logs) < 2 or not np.isfinite(logs).all() or np.ptp(logs) <= 1e-12 * max(1.0, np.abs(logs).max()):
@@ -116,7 +120,9 @@ def t_test(logs: np.ndarray) -> tuple[tuple[float, float] | None, float | None]:
 
 def sign_flip_p(logs: np.ndarray) -> float:
     """Share of the 2^n sign flips of d whose |Σ ±d| is at least |Σ d|: exact, without a distribution assumed.
-    Infinite differences count as the limit of large ones: together they outweigh all finite ones."""
+
+    Infinite differences count as the limit of large ones: together they outweigh all finite ones.
+    """
     outweighing = 4 * np.abs(logs[np.isfinite(logs)]).sum() or 1.0
     d = np.where(np.isfinite(logs), logs, np.sign(logs) * outweighing)
     d = np.where(np.abs(d) < 1e-14, 0.0, d)  # a ratio that rounding made is a tie

@@ -175,7 +175,9 @@ def main(run: str, data_dir: str, processes: str = "1") -> None:
 
 def launch(processes: str, *command: str) -> None:
     """A script or module, run by torchrun in processes that meet at files and talk over the loopback interface.
-    By itself torchrun opens a port on all interfaces, to which anybody may connect."""
+
+    By itself torchrun opens a port on all interfaces, to which anybody may connect.
+    """
     from torch.distributed.run import main as torchrun
 
     loopback = "lo0" if sys.platform == "darwin" else "lo"

@@ -43,7 +43,9 @@ def options_of_compiler(**more: bool) -> dict[str, Any]:
 @cache
 def compiled(function: Callable[..., Any], device: torch.device, graphs: bool = False) -> Callable[..., Any]:
     """`function` compiled for fixed shapes; on a CPU the calls between its kernels are compiled as well.
-    On CUDA `graphs` records the kernels of a call and replays them at once."""
+
+    On CUDA `graphs` records the kernels of a call and replays them at once.
+    """
     keep_compiled_code()
     if graphs and device.type == "cuda":
         return torch.compile(function, dynamic=False, mode="reduce-overhead")

@@ -82,7 +82,9 @@ class Journal:
 
     def log(self, done: int, lr: float) -> bool:
         """Write the means since the last record; returns whether training may continue with this loss.
-        It is the one place where the host waits for the device."""
+
+        It is the one place where the host waits for the device.
+        """
         means = {name: float(sum(values) / len(values)) for name, values in self._counted.items()}
         self._counted = {}
         seconds = self.seconds()
@@ -148,7 +150,9 @@ class Checkpoints:
 
     def load(self, device: Any, journal: Journal) -> dict[str, Any] | None:
         """The last state; None if there is none, or if the log or a checkpoint that is to be kept is missing before it.
-        Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder."""
+
+        Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder.
+        """
         state, notice = last_state(self.run.state_file, device)
         say(*filter(None, [notice]), style="yellow")
         if state is None:

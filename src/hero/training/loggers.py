@@ -121,7 +121,9 @@ class MLflow:
 
 def chosen_loggers(names: Sequence[str] | None) -> list[str]:
     """The loggers to use, by default the ones in $HERO_LOG; HeroError for one that is unknown or not installed.
-    A name may be a list with commas, as on the command line."""
+
+    A name may be a list with commas, as on the command line.
+    """
     given = [os.environ.get(VARIABLE, "")] if names is None else names
     chosen = list(dict.fromkeys(name.strip() for part in given for name in part.split(",") if name.strip()))
     LOGGERS.check(*chosen)

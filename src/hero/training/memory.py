@@ -89,7 +89,9 @@ LARGE = 2**30  # bytes of an unroll from which it is worth a line
 
 def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
     """A line on the memory that an unroll keeps for its backward pass, where it is large: that of one step, tried.
-    Recomputation keeps the states, and the rest of one step at a time."""
+
+    Recomputation keeps the states, and the rest of one step at a time.
+    """
     import torch
 
     train, part = config.train, batch.rows(slice(0, -(-len(batch.truth) // config.train.accumulate)))

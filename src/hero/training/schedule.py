@@ -27,7 +27,9 @@ def unroll_length(
     curriculum: str, step: int, steps: int, longest: int, seed: int, stages: Sequence[tuple[int, int]] = ()
 ) -> int:
     """K of update `step`: the longest, or growing to it in equal stages, or drawn uniformly from 1 to it.
-    With curriculum "stages" it is the length in the first of `stages` (length, updates) that is not over."""
+
+    With curriculum "stages" it is the length in the first of `stages` (length, updates) that is not over.
+    """
     if curriculum == "stages":
         for length, updates in stages:
             if step < updates:
@@ -42,7 +44,9 @@ def unroll_length(
 
 def augment(batch: Batch, train: TrainSettings, seed: int, norm: Norm) -> Batch:
     """The batch after the curriculum on its length and the noise on its input.
-    A window that changes from epoch to epoch loses its number: a result cached per window would be wrong."""
+
+    A window that changes from epoch to epoch loses its number: a result cached per window would be wrong.
+    """
     if train.curriculum != "fixed":
         stages = stage_lengths(train.stages)
         length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, seed, stages)
@@ -65,7 +69,9 @@ def scaled(batch: Batch, largest: float) -> Batch:
 
 def noisy(context: Context, noise: float, generator: Generator, norm: Norm) -> Context:
     """u + σ rms(u) ξ for every state of the context, ξ standard normal; the conditioning is unchanged.
-    Where channels are measured one by one, the standard deviation of each is in the place of the root mean square."""
+
+    Where channels are measured one by one, the standard deviation of each is in the place of the root mean square.
+    """
     u = context.states
     if norm.by_channel and norm.std is not None:
         rms = norm.std.to(u).reshape(-1, *(1,) * (u.dim() - 3))

@@ -29,7 +29,9 @@ from hero.training.schedule import learning_rate
 
 class AveragedWeights:
     """θ̂ ← d θ̂ + (1 - d) θ after every update, from θ̂ = θ at the start; without decay it is the model itself.
-    A shadow of the trained weights that is validated, kept and deployed in their place."""
+
+    A shadow of the trained weights that is validated, kept and deployed in their place.
+    """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -126,7 +128,9 @@ def check_shares(model: nn.Module, batch: int, parts: int) -> None:
 
 def gradients(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
     """Compute the gradient of the loss of a batch, at once or as the sum over its parts; returns detached statistics.
-    A part draws the random numbers of the whole batch and takes its rows, so the loss is the same mean over samples."""
+
+    A part draws the random numbers of the whole batch and takes its rows, so the loss is the same mean over samples.
+    """
     total, parts = len(batch.truth), min(trainee.settings.accumulate, len(batch.truth))
     if parts == 1:
         loss = trainee.strategy.loss(trainee.model, batch)

@@ -121,7 +121,9 @@ def finite_or_none(value: float) -> float | None:
 
 def draw_chart(axes: Axes, chart: Chart) -> None:
     """The chart in a pair of axes; it has a legend if there is more than one name.
-    An infinite value leaves through the top of an axis whose ends are given, where a cross marks it."""
+
+    An infinite value leaves through the top of an axis whose ends are given, where a cross marks it.
+    """
     low, high = chart.range or (0.0, 0.0)
 
     def shown(values: np.ndarray) -> np.ndarray:

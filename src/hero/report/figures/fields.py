@@ -92,7 +92,9 @@ def fields_figure(
     rollout: Rollout, errors: Sequence[float], source: Source, scoring: Scoring | None = None, channel: int = 0
 ) -> Figure:
     """Truth, prediction and error of one channel: over space and time in 1D, as snapshots in 2D and 3D.
-    `errors` is the score at each step; the trajectory is the median one by the GM of the scoring."""
+
+    `errors` is the score at each step; the trajectory is the median one by the GM of the scoring.
+    """
     scoring, view = scoring or Scoring(), View.of(source.axes)
     scaled = scale_channel(rollout, source, channel, view)
     steps = _present(FIELD_STEPS, len(rollout.truth))

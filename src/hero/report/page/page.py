@@ -123,7 +123,9 @@ def result_tables(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[
 
 def _curves(panels: Sequence[Panel]) -> Data:
     """The error curves of the panels: a chart for all channels, and one for each that is measured by itself.
-    A method has one style in all panels. `marks` says what of the legend on the page is needed."""
+
+    A method has one style in all panels. `marks` says what of the legend on the page is needed.
+    """
     found, first = [], list[Chart]()
     places: dict[str, int] = {}
     for panel in panels:

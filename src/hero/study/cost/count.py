@@ -181,7 +181,9 @@ def empty_windows(config: RunConfig) -> Batches:
 
 def phases_of(strategy: Strategy[Any], windows: Batches) -> list[Phase]:
     """Updates that a strategy makes early, late, and while a cache is filled; they add up to train.steps.
-    HERO's cache saves much of the lagged candidate, once it is filled after a refresh."""
+
+    HERO's cache saves much of the lagged candidate, once it is filled after a refresh.
+    """
     steps = strategy.train.steps
     if not isinstance(strategy, RelativeStrategy):
         return [Phase(name="training", updates=steps, step=steps - 1)]
@@ -236,7 +238,9 @@ def count_updates(config: RunConfig, model: nn.Module, phases: Sequence[Phase], 
 
 def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size: int) -> tuple[int, list[Count]]:
     """FLOPs of one step of one sample, and the cost of one update of each phase with `size` windows.
-    They are the same windows each time, so that the phase after the one that fills a cache finds it filled."""
+
+    They are the same windows each time, so that the phase after the one that fills a cache finds it filled.
+    """
     source, windows = config.source, empty_windows(config).count
     device = next(model.parameters()).device
     past, future = (

@@ -83,7 +83,9 @@ class DryRun:
 
     def update(self, number: int, step: int) -> float:
         """Seconds of one update as `train` does it, on the windows of batch `number`, as if it were update `step`.
-        A curriculum is left out: the longest unroll decides on the memory, and shorter ones only save time."""
+
+        A curriculum is left out: the longest unroll decides on the memory, and shorter ones only save time.
+        """
         begin = time.perf_counter()
         batch = self.windows(number)
         index = batch.index if windows_repeat(self.config.train) else None
@@ -93,7 +95,9 @@ class DryRun:
 
     def seconds(self, updates: int) -> dict[Phase, float]:
         """Median seconds of an update of each phase, in turn: a slow moment of the machine then meets all of them.
-        They share their windows, so that a cache is filled by the phase before the one that finds it filled."""
+
+        They share their windows, so that a cache is filled by the phase before the one that finds it filled.
+        """
         phases = phases_of(self.trainee.strategy, self.windows)
         rounds = [[self.update(0, phase.step) for phase in phases] for _ in range(WARM_UP + updates)]
         return dict(zip(phases, map(statistics.median, zip(*rounds[WARM_UP:], strict=True)), strict=True))
