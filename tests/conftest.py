@@ -36,23 +36,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TINY: dict[str, Any] = {
-    "task.resolution": 32,
-    "task.substeps": 1,
-    "backbone.width": 4,
-    "backbone.modes": 6,
-    "data.train_trajectories": 4,
-    "data.train_steps": 10,
-    "data.val_trajectories": 2,
-    "data.val_steps": 100,
-    "data.test_trajectories": 2,
-    "data.test_steps": 100,
-    "train.batch": 5,
-    "train.steps": 20,
-    "train.validate_every": 5,
-    "train.checkpoint_every": 5,
-    "train.compile": "false",
-}
+TINY: dict[str, Any] = {"task.resolution": 32, "task.substeps": 1, "backbone.width": 4, "backbone.modes": 6}
+TINY |= {"data.train_trajectories": 4, "data.val_trajectories": 2, "data.test_trajectories": 2}
+TINY |= {"data.train_steps": 10, "data.val_steps": 100, "data.test_steps": 100, "train.batch": 5, "train.steps": 20}
+TINY |= {"train.validate_every": 5, "train.checkpoint_every": 5, "train.compile": "false"}
 
 SHORT = {"backbone.width": 4, "backbone.modes": 3, "train.batch": 4, "train.steps": 4, "train.unroll": 2}
 SHORT |= {"train.compile": "false"}
