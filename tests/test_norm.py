@@ -20,7 +20,9 @@ from hero.method.distance import EPS
 from hero.method.domain import Box, quadrature_weights
 from hero.method.losses import LOSSES, AbsoluteLoss
 from hero.method.norm import Norm
+from hero.method.objective import Hero, HeroState
 from hero.method.rollout_errors import baseline_errors, with_skill
+from hero.models import FNO
 from hero.runs.records import Baseline, Metrics
 from hero.strategies.settings import importance_of
 
@@ -181,6 +183,19 @@ def test_words_give_channels_their_weights() -> None:
             importance_of((word,), names)
     with pytest.raises(HeroError, match="leaves every channel out"):
         importance_of(("density:0", "p:x:0", "v:0"), names)
+
+
+@pytest.mark.parametrize(("importance", "same"), [((0.0, 1.0), True), ((), False)])
+def test_hero_ranks_by_the_channels_that_count(importance: tuple[float, ...], same: bool) -> None:
+    truth, other = fields(2, 4, 4), fields(2, 4, 4)
+    other[:, 1:, 0] += 1
+    hero = Hero(0, domain=Box(SPACE, norm=fitted(uneven=False, importance=importance)).domain(scale=0.05))
+    model, lagged = (FNO(2, 2, width=4, modes=(2, 2), depth=1).double() for _ in range(2))
+    found = []
+    for u in (truth, other):
+        generator = Generator().manual_seed(3)
+        found.append(hero(model, u[:, 0], u[:, 1:], HeroState(5, lagged), generator=generator)[2].reference.E)
+    assert torch.equal(*found) is same
 
 
 def predictions() -> tuple[Tensor, Tensor, Norm]:
