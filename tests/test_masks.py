@@ -244,6 +244,8 @@ def test_a_number_for_missing_values_is_a_mask(number: float, tmp_path: Path) ->
     assert np.array_equal(found.mask, expected.mask)
     states = [one.trajectories[3].read(slice(0, 12), [1]) for one in (found, expected)]
     assert np.array_equal(*states)
+    np.save(tmp_path / "i.npy", np.where(OUTSIDE, -9999, 10 * u).astype(np.int16))
+    assert np.array_equal(tidy(open_recording(tmp_path / "i.npy", "btcx")).mask, VALID)
     u[5, 6, 1, 0] = number  # a mask that moves
     np.save(tmp_path / "c.npy", np.where(OUTSIDE, np.float32(number), u))
     late = tidy(open_recording(tmp_path / "c.npy", "btcx")).trajectories[5].read(slice(6, 7), [1])

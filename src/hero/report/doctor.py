@@ -14,7 +14,7 @@ from hero.analysis.anatomy import shares
 from hero.analysis.doctor import Diagnosis
 from hero.analysis.doctor_run import RunDiagnosis
 from hero.analysis.findings import percent
-from hero.data.files.checks import spread
+from hero.data.files.checks import spread, stand_in
 from hero.data.files.recording import Recording
 from hero.method.measures import TAU
 from hero.report.figures.charts import BANDS, Across, Chart, Curve, charts_figure
@@ -153,9 +153,11 @@ def fields_figure(found: Diagnosis, recording: Recording) -> Figure:
         return _cloud_figure(found, recording, count)
     view = View.of(recording.axes)
     frames = spread(trajectory.frames, SNAPSHOTS if view.up else DRAWN_FRAMES)
-    states = np.concatenate([trajectory.read(slice(n, n + 1), range(count)) for n in frames])
+    states = np.concatenate([trajectory.read(slice(n, n + 1), range(count)) for n in frames]).astype(np.float64)
     if recording.mask is not None:
         states = np.where(recording.mask[:count], states, np.nan)
+    for values in states.swapaxes(0, 1):
+        values[values == stand_in(values)] = np.nan
     states = view.arranged(states[..., states.shape[-1] // 2] if states.ndim == 5 else states)
     rows = [
         Picture.of(one.name, states[:, c], Scale.of(states[:, c], named(one.name, one.unit)))

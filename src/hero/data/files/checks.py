@@ -33,7 +33,7 @@ SHORTEST = 3  # frames from which on a trajectory has an input, a target and a s
 UNEVEN_STEPS = 1e-2  # differences of time steps, relative to their mean, that are taken for rounding of the times
 SPLIT_FRAMES = 20  # frames of one or two trajectories that can always be split in time
 STRIDED_FRAMES = 10  # frames from which on equal time steps are no accident of a stride
-FAR_OUT = 100  # distance from all others, in their greatest deviations, at which a number stands for a missing value
+FAR_OUT = 10  # distance from all others, in their greatest deviations, at which a number stands for a missing value
 
 
 class UnfitError(HeroError):
@@ -110,8 +110,7 @@ def without_stand_ins(recording: Recording, sampled: Sequence[np.ndarray]) -> tu
         return recording, sampled
 
     def with_nan(values: np.ndarray, channels: Sequence[int]) -> np.ndarray:
-        each = numbers[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
-        return np.where(values == each, values.dtype.type(np.nan), values)
+        return np.where(values == numbers[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)), np.nan, values)
 
     def read(trajectory: Trajectory, frames: slice, channels: Sequence[int]) -> np.ndarray:
         return with_nan(trajectory.read(frames, channels), channels)
@@ -126,17 +125,19 @@ def without_stand_ins(recording: Recording, sampled: Sequence[np.ndarray]) -> tu
 def stand_in(states: np.ndarray) -> float:
     """The number that stands for a missing value in states of one channel; NaN if there is none.
 
-    At some points every state is this number, at the others the states differ, and by far less than from it.
+    At some points every state is this number; at the others none is, and they differ by far less than from it.
     """
     still = (states == states[0]).all(axis=0)
     if not still.any() or still.all():
         return math.nan
     numbers, counts = np.unique(states[0][still], return_counts=True)
     number = float(numbers[counts.argmax()])
-    others = states[np.isfinite(states) & (states != number)].astype(np.float64)
+    others = states[:, ~still | (states[0] != number)]
+    others = others[np.isfinite(others)].astype(np.float64)
     middle = np.median(others) if others.size else 0.0
     reach = np.abs(others - middle).max(initial=0)
-    return number if 0 < FAR_OUT * reach <= abs(number - middle) else math.nan
+    is_apart = 0 < FAR_OUT * reach <= abs(number - middle) and number not in others
+    return number if is_apart else math.nan
 
 
 def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Recording, list[np.ndarray]]:
