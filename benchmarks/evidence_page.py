@@ -149,13 +149,16 @@ class Ratio(NamedTuple):
 
 
 def compare(ours: Cell, theirs: Cell) -> Pairs | None:
-    """Two cells on the seeds that both have; the interval of two pairs would span orders of magnitude."""
+    """Two cells on the seeds that both have, and how often each is capped; the interval of two pairs would span orders
+    of magnitude.
+    """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
     first, second = ([min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs))
     pairs = compare_pairs(first, second)
-    return pairs if len(seeds) > 2 else pairs.model_copy(update={"interval": None})
+    capped = {"diverged": first.count(GONE), "baseline_diverged": second.count(GONE)}
+    return pairs.model_copy(update=capped if len(seeds) > 2 else {**capped, "interval": None})
 
 
 class Row(NamedTuple):
@@ -238,12 +241,13 @@ def spread_text(values: Cell) -> str:
 
 
 def ratio_text(pairs: Pairs | None, differs: bool = False, band: float | None = None) -> str:
-    """Ratio and its 95 % interval; without one, the factor by which repeating alone changes it."""
+    """Ratio, or its bound, and its 95 % interval; without one, the factor by which repeating alone changes it."""
     if pairs is None:
         return NOT_RUN
     interval = f" [{', '.join(map(format_number, pairs.interval))}]" if pairs.interval else ""
     repeats = f" ×÷{band:.2f}" if band and not pairs.interval else ""
-    return format_number(pairs.ratio) + interval + repeats + ("*" if differs else "")
+    bound = ">" if pairs.diverged > pairs.baseline_diverged else "<" if pairs.diverged < pairs.baseline_diverged else ""
+    return bound + format_number(pairs.ratio) + interval + repeats + ("*" if differs else "")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
