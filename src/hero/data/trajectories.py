@@ -223,9 +223,10 @@ def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectorie
 
     HeroError where other values are not finite.
     """
-    channels = states.flatten(0, 1).movedim(1, 0).cpu().double()
-    numbers = torch.tensor([stand_in(channel.numpy()) for channel in channels], dtype=torch.float64)
-    states = torch.where(states == numbers.to(states).reshape(-1, *(1,) * (states.dim() - 3)), torch.nan, states)
+    channels = states.flatten(0, 1).movedim(1, 0).cpu()
+    numbers = torch.tensor([stand_in(channel.double().numpy()) for channel in channels], dtype=torch.float64)
+    if not bool(numbers.isnan().all()):
+        states = torch.where(states == numbers.to(states).reshape(-1, *(1,) * (states.dim() - 3)), torch.nan, states)
     outside = states.isnan().double().mean(dim=(0, 1)) > 0.5
     for found, fault in (
         (~states.isfinite() & ~outside, "is not finite in"),
