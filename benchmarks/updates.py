@@ -16,6 +16,7 @@ from hero.console import progress_bar
 from hero.data.windows import Batch, Context
 from hero.runs.config import make_config
 from hero.training.compile import compiled
+from hero.training.memory import keep_freed_memory
 from hero.training.update import Trainee, update
 
 TASKS = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
@@ -31,6 +32,7 @@ TURN = 0.3
 def measure_updates(dims: Sequence[int], rounds: int, threads: int, eager: bool, folder: Path) -> dict[int, Any]:
     """Median seconds of an update of each arm, which take turns in one process, and their ratio to the first."""
     torch.set_num_threads(threads)
+    keep_freed_memory()
     found = {}
     with progress_bar("updates", len(dims) * len(ARMS) * (rounds + 1)) as advance:
         for d in dims:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.mkldnn_ir import LinearUnary
 from torch.nn.functional import gelu, pad
 
 from conftest import Call, assert_refused
@@ -31,6 +32,7 @@ from hero.models.spectral import SpectralConv
 from hero.models.wrappers import Kept, MixedPrecision, Residual
 from hero.runs.config import RunConfig, make_config, stored_config
 from hero.study.cost.count import network_sentence
+from hero.training import products
 from hero.training.compile import compiled
 
 OPTIONS = {"lifting": 6, "projection": 5, "coordinates": True, "final_activation": False}
@@ -214,6 +216,28 @@ def test_the_compiled_unroll_is_the_same_function() -> None:
             torch.testing.assert_close(function(model, context, 2), results[-1][0])
     for eager, fused in zip(*results, strict=True):
         torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_large_products_by_onednn_are_the_same_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward, with and without an added vector."""
+    made, create = [], LinearUnary.create
+    monkeypatch.setattr(products, "LARGE", 1)
+    monkeypatch.setattr(LinearUnary, "create", lambda *given: made.append(given[2] is None) or create(*given))
+    w, bias = torch.randn(6, 5), torch.randn(6)
+
+    def function(x: Tensor) -> Tensor:
+        return torch.addmm(bias, x @ w, w.T).tanh()
+
+    options = {"post_grad_custom_post_pass": products.onednn_pass(), "fx_graph_cache": False}
+    results = []
+    for form in (function, torch.compile(function, dynamic=False, options=options)):
+        x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        value = form(x)
+        results.append((value.detach(), *torch.autograd.grad(value.square().sum(), x)))
+    assert sorted(made) == [False, True, True, True]
+    assert not products.is_large(x.double(), w.double()), "oneDNN has no float64"
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
 
 
 SMALL: dict[str, dict[str, int]] = {

@@ -4,6 +4,8 @@ A command is a function whose signature is its options, listed in `COMMANDS` of 
 imported inside the functions, so help and completion are immediate. A function returns its exit code unless it is 0.
 """
 
+import atexit
+import gc
 import os
 import re
 import sys
@@ -109,6 +111,7 @@ def make_app() -> typer.Typer:
 
 
 app = make_app()
+atexit.register(gc.freeze)  # else the process spends seconds at its end on looking through torch's compiler for garbage
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,6 +30,9 @@ LINEAR, CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.04471
 UNIT = CUBIC ** (1 / 3)
 """A field before an activation is scaled by it: then 2y = v³ + LINEAR / UNIT v."""
 
+NARROW = 8
+"""Columns up to which many products of one small matrix take longer than one large product with two copies."""
+
 Matrices = list[tuple[Tensor, int]]
 """For each axis a matrix, and for how many wavenumbers of other axes it is applied."""
 
@@ -53,17 +56,16 @@ class Rolling:
             scale = UNIT if block.activated else 1.0
             z = self.block(z, spectral * (scale / unit), bias * scale, bypass.T * (scale / unit))
             z, unit = (self.activation(z), scale) if block.activated else (z, scale)
-        shape = len(z), len(projection.weight)
-        z = self.prepare("output", shape, torch.mm, z, projection.weight.T / unit)
-        self.output = z.view(self.shape).permute(self.channels_second)
-        self.bias = projection.bias.view(-1, *(1,) * axes)
+        self.project = partial(
+            torch.addmm, projection.bias.expand(len(z), -1).contiguous(), z, projection.weight.T / unit
+        )
 
     def __call__(self, u: Tensor) -> Tensor:
         """(batch, channel, *space) -> (batch, channel, *space)."""
         self.input.copy_(u)
         for call in self.calls:
             call()
-        return self.output + self.bias
+        return self.project().view(self.shape).permute(self.channels_second)
 
     def room(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Memory for a result; results of one name and size share it."""
@@ -76,6 +78,12 @@ class Rolling:
         self.calls.append(partial(call, *given, out=out))
         return out
 
+    def copied(self, name: str, z: Tensor) -> Tensor:
+        """`z` in the order of its axes."""
+        out = self.room(name, tuple(z.shape))
+        self.calls.append(partial(out.copy_, z))
+        return out
+
     def block(self, u: Tensor, spectral: Tensor, constant: Tensor, bypass: Tensor) -> Tensor:
         """K(u) + W u + constant; W is (in, out) here."""
         forward, inverse = self.matrices
@@ -85,9 +93,7 @@ class Rolling:
         count, rows, out = modes.shape
         if batch > 1:
             z = z.view(count, 2, 2, batch, -1).transpose(2, 3)  # (modes, row, batch, 2, in)
-            rows_first = self.room("rows", tuple(z.shape))
-            self.calls.append(partial(rows_first.copy_, z))
-            z = rows_first
+            z = self.copied("rows", z)
         z = z.view(count, 2 * batch, rows)
         mean = constant.new_zeros(count, 2 * batch, out)
         mean[0, :batch] = constant * self.points  # a constant has only a mean mode, and that is real
@@ -111,9 +117,12 @@ class Rolling:
         z = z.view(times, n, -1)
         if times == 1:
             return self.prepare(name, (rows, z.shape[2]), torch.mm, matrix, z[0])
-        if z.shape[2] == 1:
-            return self.prepare(name, (times, rows), torch.mm, z[:, :, 0], matrix.T)
-        return self.prepare(name, (times, rows, z.shape[2]), torch.bmm, matrix.expand(times, -1, -1), z)
+        if (count := z.shape[2]) > NARROW:
+            return self.prepare(name, (times, rows, count), torch.bmm, matrix.expand(times, -1, -1), z)
+        z = z.transpose(1, 2) if count == 1 else self.copied(f"{name} turned", z.transpose(1, 2))
+        found = self.prepare(f"{name} rows", (times * count, rows), torch.mm, z.view(-1, n), matrix.T)
+        found = found.view(times, count, rows).transpose(1, 2)
+        return found if count == 1 else self.copied(name, found)
 
     def activation(self, v: Tensor) -> Tensor:
         """UNIT GELU(v / UNIT) = v σ(v³ + LINEAR / UNIT v)."""

@@ -23,12 +23,13 @@ from hero.method.candidates import tensors_of
 from hero.runs.config import RunConfig
 from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
+from hero.training.products import pass_for_products
 from hero.training.update import Trainee, add_adapters, update
 
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # the variable in which torch is told where to keep compiled code
 
 
-def options_of_compiler(**more: bool) -> dict[str, Any]:
+def options_of_compiler(**more: Any) -> dict[str, Any]:
     """Options of torch's compiler on a CPU, those among them that this version has.
 
     By itself torch compiles six trial programs to learn which vectors g++ knows; one that knows C++20 knows all.
@@ -49,7 +50,9 @@ def compiled(function: Callable[..., Any], device: torch.device, graphs: bool = 
     keep_compiled_code()
     if graphs and device.type == "cuda":
         return torch.compile(function, dynamic=False, mode="reduce-overhead")
-    options = options_of_compiler(cpp_wrapper=True) if device.type == "cpu" else None
+    options = None
+    if device.type == "cpu":
+        options = options_of_compiler(cpp_wrapper=True, post_grad_custom_post_pass=pass_for_products())
     return torch.compile(function, dynamic=False, options=options)
 
 
