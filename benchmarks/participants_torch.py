@@ -18,7 +18,7 @@ from hero.runs.folder import choose_device
 from hero.strategies.base import Loss
 from hero.training.compile import compiled as compiled_function
 from hero.training.compile import find_compiler
-from hero.training.memory import keep_freed_memory
+from hero.training.memory import keep_freed_memory, unroll_memory
 
 HEADS = 8
 """Heads of a Transolver."""
@@ -36,11 +36,13 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
         roll = compiled_rollout(model, context, work.steps) if compiled else lambda: rollout(step, context, work.steps)
         return Prepared(rollout_of(roll), count, compiled)
 
-    keep_freed_memory()  # as `hero train` does
     truth = torch.randn(work.batch, work.steps, 1, *work.space, device=device)
     batch = Batch(context, truth, 0, None, torch.Generator(device))
     choice = "auto" if compiled else "false"
-    config = make_config(overrides={"strategy": "push_forward", "train.loss": "mse", "train.compile": choice})
+    unrolled = {"train.unroll": work.steps, "train.loss": "mse", "train.compile": choice}
+    config = make_config(overrides={"strategy": "push_forward", **unrolled})
+    if unroll_memory(config, model, batch).is_small:  # as `hero train` does
+        keep_freed_memory()
     compiler = find_compiler(config, model, batch)
     strategy, compiled = config.make_strategy(compiler), compiler is not None
     return Prepared(update_of(model, lambda: strategy.loss(model, batch)), count, compiled)

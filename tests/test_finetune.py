@@ -38,7 +38,7 @@ from hero.runs.folder import Run, load_data
 from hero.runs.start import freeze, open_start, read_start, start_notes, weights_hash
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
-from hero.training.memory import memory_note
+from hero.training.memory import unroll_memory
 from hero.training.schedule import unroll_length
 from hero.training.update import Trainee, check_shares, update
 from test_resume import state_of_files
@@ -531,7 +531,7 @@ def test_the_memory_of_a_long_unroll_is_told_before_training() -> None:
 
     def notes(steps: int, recompute: bool) -> list[str]:
         config = tiny(data__train_steps=steps, train__unroll=steps, train__recompute=recompute)
-        return list(memory_note(config, net, batch))
+        return list(unroll_memory(config, net, batch).note(config.train.recompute))
 
     assert not notes(10, False)
     steps = 2 * 10**9 // kept

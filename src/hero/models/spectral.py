@@ -23,7 +23,7 @@ from hero.models.once import once
 
 Matrices = tuple[list[Tensor], list[Tensor]]
 
-GEMM_OVER_FFT = 10
+GEMM_OVER_FFT = 7
 """Arithmetic of a matrix product in the time of one operation of an FFT with its slices and zeros, measured on CPUs."""
 
 WIDE = 32

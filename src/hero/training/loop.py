@@ -32,7 +32,7 @@ from hero.strategies import TrainSettings
 from hero.training.compile import find_compiler
 from hero.training.journal import Callback, Checkpoints, Journal, check_same_start
 from hero.training.loggers import chosen_loggers
-from hero.training.memory import keep_freed_memory, memory_note
+from hero.training.memory import keep_freed_memory, unroll_memory
 from hero.training.schedule import augment
 from hero.training.update import Trainee, check_shares, update
 
@@ -56,7 +56,6 @@ def train(
     Started by torchrun, the processes share every batch; the first one alone writes.
     """
     run = run or runs_dir / config.run_id()
-    keep_freed_memory()
     with no_folder_unless_started(StoredRun(run)):
         device, loggers = choose_device(config.train.device), chosen_loggers(log)
         with joined(device), run_lock(run) if RANKS.is_first else nullcontext():
@@ -130,7 +129,10 @@ def prepare(
     if start:
         start.put()  # again: statistics that came with the weights replace ours
     say(*start_notes(model, settings, start))
-    say(*memory_note(config, model, windows(first)))
+    memory = unroll_memory(config, model, windows(first))
+    say(*memory.note(settings.recompute))
+    if memory.is_small:
+        keep_freed_memory()
     if settings.batch > windows.count:
         say(f"train.batch={settings.batch} is above the {windows.count} windows of the data: a batch is all of them")
     if state:

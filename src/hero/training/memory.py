@@ -10,7 +10,7 @@ import ctypes
 import gc
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,8 @@ def release_memory() -> None:
 def keep_freed_memory() -> None:
     """Have the C library keep freed memory for the next array, for the rest of this process.
 
-    By itself it gives arrays of some megabytes back, and an update spent a third of its time on fresh pages.
+    By itself it gives arrays of some megabytes back, and an update spent a third of its time on fresh pages. What is
+    kept has gaps: large arrays take up to 1.5 times the memory.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # glibc alone has it
         for threshold in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
@@ -99,11 +100,33 @@ def peak_memory(device: torch.device | None = None) -> int | None:
 LARGE = 2**30  # bytes of an unroll from which it is worth a line
 
 
-def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
-    """A line on the memory that an unroll keeps for its backward pass, where it is large: that of one step, tried.
+class UnrollMemory(NamedTuple):
+    """Bytes that an unroll keeps for its backward pass."""
 
-    Recomputation keeps the states, and the rest of one step at a time.
-    """
+    steps: int
+    kept: int
+    recomputed: int
+    """With train.recompute, which keeps the states, and the rest of one step at a time."""
+    free: int | None
+    """What this process may hold."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there is room for several times as much."""
+        return self.free is None or self.kept < self.free / 8
+
+    def note(self, recompute: bool) -> Iterator[str]:
+        """A line, where the memory is large."""
+        found = self.recomputed if recompute else self.kept
+        if found < LARGE and (self.free is None or found < self.free / 4):
+            return
+        there = "" if self.free is None else f" of {self.free / 1e9:.3g} GB"
+        remedy = "" if recompute else f"; train.recompute=true keeps about {self.recomputed / 1e9:.2g} GB"
+        yield f"an unroll of {self.steps} steps keeps about {found / 1e9:.2g} GB{there} for its gradient{remedy}"
+
+
+def unroll_memory(config: RunConfig, model: nn.Module, batch: Batch) -> UnrollMemory:
+    """The memory of an unroll: that of one step, tried."""
     import torch
 
     train, part = config.train, batch.rows(slice(0, -(-len(batch.truth) // config.train.accumulate)))
@@ -113,13 +136,8 @@ def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[s
     with kept.hooks(), torch.random.fork_rng(devices=[]):
         model(part.context.inputs())
     model.train(was_training)
-    lean, free = kept.nbytes() + part.truth.nbytes, available_memory(batch.truth.device)
-    found = lean if train.recompute else kept.nbytes() * steps
-    if found < LARGE and (free is None or found < free / 4):
-        return
-    there = "" if free is None else f" of {free / 1e9:.3g} GB"
-    remedy = "" if train.recompute else f"; train.recompute=true keeps about {lean / 1e9:.2g} GB"
-    yield f"an unroll of {steps} steps keeps about {found / 1e9:.2g} GB{there} for its gradient{remedy}"
+    one, free = kept.nbytes(), available_memory(batch.truth.device)
+    return UnrollMemory(steps, one * steps, one + part.truth.nbytes, free)
 
 
 class KeptForBackward:
